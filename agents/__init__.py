@@ -1,0 +1,1 @@
+"""Who decides: roles, observations and policies."""

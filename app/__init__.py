@@ -1,0 +1,1 @@
+"""How people use Warpsmith: command line, progress, doctor."""

@@ -1,0 +1,1 @@
+"""The LangGraph state machine that coordinates the roles."""

@@ -1,0 +1,1 @@
+"""Kernel families: each one Python file plus one device-code template."""

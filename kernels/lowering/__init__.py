@@ -1,0 +1,1 @@
+"""OpGraph to Region: fusion of one region and the C++ text of every operator."""

@@ -1,0 +1,265 @@
+"""Records that cross a process or the disk: candidates, launch plans, reports and outcomes (see docs/interface.md)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SCHEMA_VERSION = 1
+
+Status = Literal[
+    "ok", "screened", "compile_error", "rejected", "launch_error", "crashed", "hang", "wrong", "suspicious",
+    "not_measured", "infrastructure_error",
+]  # fmt: skip
+Provenance = Literal["own", "hybrid", "library"]
+PrecisionClass = Literal["exact", "rewritten", "compensated", "lower"]
+SlotValue = int | str | bool
+
+
+class Record(BaseModel):
+    """Base of all records: frozen, and closed to unknown fields."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def content_hash(value: Any) -> str:
+    """SHA-256 (hex) of a JSON-able value, independent of key order."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class Buffer(Record):
+    """Scratch memory that the launcher allocates for a candidate."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    init: Literal["poison", "zero"] = "poison"
+    """`zero` costs time: the fill is part of what is timed."""
+
+
+class KernelStep(Record):
+    """One launch of an `extern "C"` kernel."""
+
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    shared_bytes: int = 0
+    """Dynamic shared memory per block in bytes."""
+    args: tuple[str | dict[str, int | float], ...]
+    """`inN`, `outN`, `param:NAME`, a buffer's name, or a typed scalar such as {"i32": 1024}."""
+    cooperative: bool = False
+
+
+class LibraryStep(Record):
+    """One call of an ATen operator from the allow-list; makes the result hybrid or library."""
+
+    library: str
+    args: tuple[str | dict[str, int | float], ...]
+    out: str
+    kwargs: dict[str, Any] = {}
+
+
+class LaunchPlan(Record):
+    """`launch.json`: what the launcher allocates and in which order it launches."""
+
+    schema_version: int = SCHEMA_VERSION
+    buffers: dict[str, Buffer] = {}
+    steps: tuple[KernelStep | LibraryStep, ...]
+    prepare: tuple[KernelStep | LibraryStep, ...] = ()
+
+
+class Candidate(Record):
+    """Device source plus a launch plan: everything there is to compile and run. No host code."""
+
+    source: str
+    plan: LaunchPlan
+    family: str = "freeform"
+    values: dict[str, SlotValue] = {}
+    """Slot values that produced the text; empty for foreign candidates."""
+    parent: str | None = None
+    precision_class: PrecisionClass = "exact"
+    slot_lines: dict[str, tuple[int, int]] = {}
+    """Slot name -> first and last line (1-based) of its text in `source`, for diagnostics."""
+
+    @property
+    def id(self) -> str:
+        """Content hash of source and plan (16 hex digits); parent and slot values do not take part."""
+        return content_hash([self.source, self.plan.model_dump(mode="json")])[:16]
+
+
+class Failure(Record):
+    """Why a candidate did not get further."""
+
+    stage: Literal["rules", "compile", "emulate", "launch", "verify", "time", "infrastructure"]
+    message: str
+    slot: str | None = None
+    kind: str | None = None
+    """Short machine-readable cause, e.g. `spill`, `too_many_threads`, `out_of_bounds`, `race`, `mismatch`."""
+
+
+class Diagnostic(Record):
+    """One compiler message, mapped to the slot whose text it points at."""
+
+    severity: Literal["error", "warning", "remark"]
+    line: int | None
+    message: str
+    slot: str | None = None
+
+
+class KernelResources(Record):
+    """What ptxas says about one entry point."""
+
+    registers: int
+    spill_stores: int
+    """Bytes."""
+    spill_loads: int
+    """Bytes."""
+    shared_bytes: int
+    """Static shared memory in bytes, without the driver's own 1 KiB a block."""
+    stack_bytes: int = 0
+
+
+class CompileReport(Record):
+    """Outcome of one NVRTC compile."""
+
+    ok: bool
+    arch: str
+    nvrtc_version: str
+    cached: bool
+    seconds: float
+    resources: dict[str, KernelResources] = {}
+    diagnostics: tuple[Diagnostic, ...] = ()
+    cubin_path: str | None = None
+    ptx_path: str | None = None
+    cubin_hash: str | None = None
+    failure: Failure | None = None
+
+
+class Counters(Record):
+    """Hardware-like counts of one run of a candidate, per kernel name; the source says how they were had."""
+
+    source: Literal["ncu", "emulated", "static"]
+    kernels: dict[str, dict[str, float]]
+
+
+class VerifyReport(Record):
+    """Comparison of a candidate with the fp64 oracle over several inputs."""
+
+    ok: bool
+    verified_on: str
+    """`gpu:NVIDIA H200` or `emulator:sm_90`."""
+    checks: int
+    """Input sets compared."""
+    error_ratio: float | None
+    """Largest rms error against fp64, divided by the eager operator's own (floored at 1 ulp rms)."""
+    max_abs_error: float | None
+    failure: Failure | None = None
+    counters: Counters | None = None
+    seconds: float = 0.0
+    not_emulated: str | None = None
+    """The opcode or feature the emulator refused, by name."""
+
+
+class Quantiles(Record):
+    """Microseconds."""
+
+    p10: float
+    p50: float
+    p90: float
+    n: int
+
+
+class Speedup(Record):
+    """Median ratio baseline / candidate with its bootstrap interval (95 %)."""
+
+    value: float
+    low: float
+    high: float
+
+
+class TimingReport(Record):
+    """Paired measurement of a candidate against baselines on one device."""
+
+    device: str
+    time_us: Quantiles
+    baseline_us: dict[str, Quantiles] = {}
+    """Keys `eager`, `compile`."""
+    speedup: dict[str, Speedup] = {}
+    launch_overhead_us: float | None = None
+    seconds: float = 0.0
+    method: str = "events"
+    failure: Failure | None = None
+
+
+class Outcome(Record):
+    """A line of results.jsonl. A figure that was not taken is None, never 0 or 1."""
+
+    schema_version: int = SCHEMA_VERSION
+    candidate: str
+    parent: str | None = None
+    problem_hash: str
+    status: Status
+    verified_on: str | None = None
+    provenance: Provenance | None = None
+    precision_class: PrecisionClass = "exact"
+    family: str = "freeform"
+    error_ratio: float | None = None
+    max_abs_error: float | None = None
+    time_us: Quantiles | None = None
+    speedup: dict[str, Speedup] | None = None
+    roofline_fraction: float | None = None
+    estimated_us: float | None = None
+    launch_overhead_us: float | None = None
+    registers: int | None = None
+    spills: int | None = None
+    shared_bytes: int | None = None
+    counters: Counters | None = None
+    slots: dict[str, SlotValue] = {}
+    failure: Failure | None = None
+    warnings: tuple[str, ...] = ()
+    compile_s: float | None = None
+    verify_s: float | None = None
+    time_s: float | None = None
+
+    @property
+    def correct(self) -> bool:
+        """Whether every check that ran on it passed."""
+        return self.status in ("ok", "screened")
+
+    @property
+    def cost_us(self) -> float | None:
+        """What policies minimise: the measured median where there is one, else the estimate."""
+        return self.time_us.p50 if self.time_us else self.estimated_us
+
+
+JsonScalar = Annotated[int | float | str | bool | None, Field()]
+
+
+class Event(Record):
+    """A line of events.jsonl."""
+
+    at: str
+    """UTC, ISO 8601."""
+    kind: str
+    data: dict[str, Any] = {}
+
+
+class RunManifest(Record):
+    """manifest.json: everything needed to say how a run was made."""
+
+    schema_version: int = SCHEMA_VERSION
+    run_id: str
+    created: str
+    config: dict[str, Any]
+    versions: dict[str, str]
+    commit: str | None
+    device: str
+    arch: str
+    driver: str | None = None
+    seed: int
+    problem_hash: str
+    problem_path: str

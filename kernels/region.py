@@ -1,0 +1,157 @@
+"""Region: what one kernel (set) has to compute, free of any decision about how.
+
+A region is an iteration space of *kept* axes (they survive into the output) and *reduced* axes, a set of loads, up to
+three rounds of reductions over the reduced axes, and stores. Everything between is a list of typed C++ lines in
+single-assignment form, written by the lowering. Families decide who computes which point, where data lives and in
+which order; the lines are the default text of their code slots.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from warpsmith.kernels.indexing import Expr
+
+Level = Literal["full", "kept", "reduced", "scalar"]
+"""Which axes a value depends on: both kinds, kept only, reduced only, or none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A loop of the iteration space; `name` is the variable that index expressions use (`k0`, `r0`, ...)."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A read `var = buffer[address]`, converted to the region's compute type.
+
+    `address` counts elements of `dtype`; `predicate` (C++ text over axis variables) guards it, `fill` is read outside.
+    A scalar argument (a Python number) has address None.
+    """
+
+    var: str
+    buffer: str
+    dtype: str
+    address: Expr | None
+    level: Level
+    numel: int
+    """Elements of the buffer that any point of the iteration may touch (for traffic estimates)."""
+    predicate: str | None = None
+    fill: str = "0.0f"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One statement `const <ctype> <var> = <text>;` over earlier variables and axis variables."""
+
+    var: str
+    ctype: str
+    text: str
+    level: Level
+    uses: tuple[str, ...]
+    flops: int = 1
+    uses_axes: bool = False
+    """Whether the text names axis variables (index-dependent values such as a triangular mask)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """`var` = reduction of `operand` over the reduced axes.
+
+    `arg*` kinds yield an int64 position along the flattened reduced axes; ties and NaN as torch on CPU (first index,
+    NaN wins). `var` is at kept level and may be used by later rounds, `post` and `epilogue` lines.
+    """
+
+    var: str
+    kind: Literal["sum", "prod", "max", "min", "any", "all", "argmax", "argmin"]
+    operand: str
+    ctype: str = "float"
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Reductions that can run in one sweep. `lines` compute their operands from loads and earlier results only."""
+
+    lines: tuple[Line, ...]
+    reductions: tuple[Reduction, ...]
+    finish: tuple[Line, ...]
+    """Kept-level lines that follow the reductions (division by the count, rsqrt, ...)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A write `buffer[address] = (dtype) var`; level tells whether per point or per kept point."""
+
+    var: str
+    buffer: str
+    dtype: str
+    address: Expr
+    level: Level
+    numel: int
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A map (no rounds) or a reduce-map (one to three rounds over one set of reduced axes)."""
+
+    kept: tuple[Axis, ...]
+    reduced: tuple[Axis, ...]
+    loads: tuple[Load, ...]
+    rounds: tuple[Round, ...]
+    post: tuple[Line, ...]
+    """Full-level lines after the last round, feeding full-level stores."""
+    stores: tuple[Store, ...]
+    flops: int
+    floor_bytes: int
+    source_ops: tuple[str, ...] = ()
+    """Names of the graph's operators, for messages and documentation."""
+
+    @property
+    def kept_size(self) -> int:
+        """Points of the kept axes."""
+        return _product(self.kept)
+
+    @property
+    def reduced_size(self) -> int:
+        """Points of the reduced axes (1 for a map)."""
+        return _product(self.reduced)
+
+
+@dataclass(frozen=True, slots=True)
+class MatmulRegion:
+    """out[b, m, n] = epilogue(sum_k a(b, m, k) * b(b, k, n), ...).
+
+    Axis variables: `b`, `m`, `n`, `k` (the batch is one flat axis). `a_lines` turn `a_loads` into `a_var`; likewise b;
+    `epilogue` lines may use `acc`, `epilogue_loads` and axis variables.
+    """
+
+    batch: int
+    m: int
+    n: int
+    k: int
+    a_loads: tuple[Load, ...]
+    a_lines: tuple[Line, ...]
+    a_var: str
+    b_loads: tuple[Load, ...]
+    b_lines: tuple[Line, ...]
+    b_var: str
+    epilogue_loads: tuple[Load, ...]
+    epilogue: tuple[Line, ...]
+    stores: tuple[Store, ...]
+    flops: int
+    floor_bytes: int
+    source_ops: tuple[str, ...] = ()
+
+
+AnyRegion = Region | MatmulRegion
+
+
+def _product(axes: tuple[Axis, ...]) -> int:
+    total = 1
+    for axis in axes:
+        total *= axis.size
+    return total

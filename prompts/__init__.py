@@ -1,0 +1,1 @@
+"""The words that chat models are given, one template a role."""

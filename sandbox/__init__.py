@@ -1,0 +1,1 @@
+"""Where device code runs: the CUDA launcher process, the PTX emulator, worker processes."""

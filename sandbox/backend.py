@@ -1,0 +1,44 @@
+"""The one seam between the judge and a device: load a compiled candidate, launch its plan on tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+
+from warpsmith.kernels.records import CompileReport, Counters, Failure, LaunchPlan
+
+Argument = torch.Tensor | int | float
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchResult:
+    """What came of running a plan once. `failure` None means every step ran and was checked."""
+
+    failure: Failure | None = None
+    counters: Counters | None = None
+    refused: str | None = None
+    """Emulator only: the opcode or feature it does not know, by name and line."""
+    notes: tuple[str, ...] = field(default=())
+
+
+class Loaded(Protocol):
+    """A candidate whose module is loaded; holds its scratch buffers."""
+
+    def launch(self, arguments: Mapping[str, Argument], *, poison: int) -> LaunchResult:
+        """Run the plan once. `arguments` maps `inN`, `outN`, `param:NAME` to tensors on the backend's device or to
+        numbers. Scratch is filled with the byte `poison` (or zero where the plan says so) before the launch. Returns
+        after the device has finished."""
+
+
+class Backend(Protocol):
+    """A place that runs device code."""
+
+    label: str
+    """`gpu:NVIDIA H200` or `emulator:sm_90`."""
+    torch_device: torch.device
+
+    def load(self, report: CompileReport, plan: LaunchPlan) -> Loaded:
+        """Load cubin (GPU) or PTX (emulator) of a successful compile."""

@@ -1,0 +1,1 @@
+"""Runs cubins on an NVIDIA GPU."""

@@ -1,0 +1,1 @@
+"""Runs the PTX that NVRTC emits on a CPU, checks every access and counts transactions."""

@@ -1,0 +1,1 @@
+"""What an agent can do: compile, verify, time, compare with baselines, judge, export."""
