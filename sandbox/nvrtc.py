@@ -81,7 +81,8 @@ class Nvrtc:
         try:
             flags = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
             code = self._lib.nvrtcCompileProgram(program, len(options), flags)
-            log = self._fetch(program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
+            # the assembler ends its parts with NUL bytes
+            log = self._fetch(program, "ProgramLog").replace(b"\0", b"\n").decode(errors="replace")
             cubin = self._fetch(program, "CUBIN") if code == SUCCESS else b""
             ptx = self._fetch(program, "PTX").rstrip(b"\0").decode(errors="replace")
         finally:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from warpsmith.tools.compile import Compiler
+
+sys.path.insert(0, str(Path(__file__).parent))  # compile_samples, whatever the import mode
 
 
 @pytest.fixture(scope="module")
