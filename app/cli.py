@@ -134,7 +134,8 @@ def optimize(
 
     settings = OptimizeSettings(
         problem=problem, device=device.value, arch=arch, overrides=_overrides(set_), inputs=inputs,
-        mode=mode.value, precision=precision.value, policy=policy, budget=budget, verdicts=verdicts, minutes=minutes,
+        mode=mode.value, precision=precision.value, policy=policy, budget=budget, verdicts=verdicts,
+        minutes=minutes,
         max_cost=max_cost, resume=resume, seed=seed, out=out,
     )  # fmt: skip
     with make_display(json=json, jsonl=jsonl, quiet=quiet) as display:

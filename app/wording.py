@@ -1,4 +1,4 @@
-"""How figures are worded: every number carries its label (measured or estimated, whose kernels, precision)."""
+"""How figures are worded: every number carries its label (measured or estimated, provenance, class)."""
 
 from __future__ import annotations
 
