@@ -4,9 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-
-from tests.app.conftest import Run
-from tests.app.problems import WRONG, problem
+from support.command import Run
+from support.problems import WRONG, problem
 
 
 def refused(done: "object", *words: str) -> None:
