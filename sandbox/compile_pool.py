@@ -42,8 +42,9 @@ class CompileWorker:
 
     def __init__(self, library: Path) -> None:
         """Start the process. Raises EnvironmentError_ if it cannot compile here."""
-        command = [sys.executable, "-P", "-m", "warpsmith.sandbox.compile_worker", str(os.getpid()), str(library)]
-        self._process = subprocess.Popen(  # noqa: S603
+        arguments = [str(os.getpid()), str(library)]
+        command = [sys.executable, "-P", "-m", "warpsmith.sandbox.compile_worker", *arguments]
+        self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -61,7 +62,8 @@ class CompileWorker:
             hello = read_frame(self._answers.fileno(), deadline=time.monotonic() + START_TIMEOUT_S)
         except (FrameClosed, FrameTimeout) as error:
             self.close()
-            raise EnvironmentError_("the compiler process does not start; `warpsmith doctor` says more") from error
+            message = "the compiler process does not start; `warpsmith doctor` says more"
+            raise EnvironmentError_(message) from error
         if "error" in hello:
             self.close()
             raise EnvironmentError_(str(hello["error"]))
@@ -118,7 +120,7 @@ class CompilePool:
         self._local = threading.local()
         self._workers: weakref.WeakSet[CompileWorker] = weakref.WeakSet()
         self._lock = threading.Lock()
-        # Own threads, because a process set to die with its parent dies with the *thread* that started it (prctl(2)).
+        # Own threads: a process set to die with its parent dies with the thread that started it (prctl(2)).
         self._executor = ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="compile")
         self._finalizer = weakref.finalize(self, _shut_down, self._executor, self._workers, self._lock)
 

@@ -1,7 +1,7 @@
 """A compiler process: reads framed requests on standard input, runs NVRTC, answers on standard output.
 
-Started by `compile_pool.CompileWorker` as a plain interpreter, so it imports neither torch nor pydantic. It dies with
-its parent, holds no secrets (its environment is made by the parent), and may read only what a compile needs.
+Started by `compile_pool.CompileWorker` as a plain interpreter, so it imports neither torch nor pydantic. It
+dies with its parent, holds no secrets (the parent makes its environment), and reads only what a compile needs.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ def _die_with(parent: int) -> None:
 
 def _runtime_folders() -> tuple[Path, ...]:
     """What the interpreter and the C library may still open lazily."""
-    folders = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/dev/null", "/dev/urandom", "/proc/self", sys.base_prefix)
-    return tuple(Path(folder) for folder in folders)
+    system = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/dev/null", "/dev/urandom", "/proc/self")
+    return tuple(Path(folder) for folder in (*system, sys.base_prefix))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""NVIDIA's run-time compiler (NVRTC) through ctypes: where it is, what it knows, and one compile to cubin and PTX."""
+"""NVIDIA's run-time compiler (NVRTC) through ctypes: where it is, what it knows, how it compiles."""
 
 from __future__ import annotations
 
@@ -44,20 +44,21 @@ class Compiled:
 
 
 class Nvrtc:
-    """A loaded NVRTC library. Its front end holds one lock: for parallel compiles use processes, not threads."""
+    """A loaded NVRTC library. Its front end holds one lock: parallel compiles need processes, not threads."""
 
     def __init__(self, library: Path) -> None:
         """Load `library`. Raises EnvironmentError_ if that is not a usable NVRTC."""
         self.library = library
         try:
-            # CUDA 13.0 wheels carry no run path to their own builtins library; loaded beforehand it is found by name.
+            # CUDA 13.0 wheels lack a run path to their own builtins library; loaded beforehand it is found.
             for builtins in sorted(library.parent.glob("libnvrtc-builtins.so*")):
                 ctypes.CDLL(str(builtins))
             self._lib = ctypes.CDLL(str(library))
             self.version = self._read_version()
             self.archs = self._read_archs()
         except (OSError, AttributeError) as error:
-            raise EnvironmentError_(f"{library.name} is not a usable NVRTC ({error}): {INSTALL_HINT}") from error
+            message = f"{library.name} is not a usable NVRTC ({error}): {INSTALL_HINT}"
+            raise EnvironmentError_(message) from error
 
     @property
     def major(self) -> int:
@@ -69,10 +70,12 @@ class Nvrtc:
         found = re.fullmatch(r"sm_(\d{2,3})[af]?", arch)
         if found is None or int(found[1]) not in self.archs:
             known = ", ".join(f"sm_{number}" for number in self.archs)
-            raise UserError(f"NVRTC {self.version} cannot compile for {arch!r}: it knows {known}; pass one with --arch")
+            raise UserError(
+                f"NVRTC {self.version} cannot compile for {arch!r}: it knows {known}; pass one with --arch"
+            )
 
     def compile(self, source: str, *, options: tuple[str, ...]) -> Compiled:
-        """Compile device source text; `options` name the architecture. A failed compile is a value, not an error."""
+        """Compile device source text; `options` name the architecture. A failed compile is a value."""
         program = ctypes.c_void_p()
         text = source.encode()
         code = self._lib.nvrtcCreateProgram(ctypes.byref(program), text, SOURCE_NAME.encode(), 0, None, None)
@@ -97,7 +100,8 @@ class Nvrtc:
     def _fetch(self, program: ctypes.c_void_p, what: str) -> bytes:
         """One output of a program: `ProgramLog`, `CUBIN` or `PTX`; empty if there is none."""
         size = ctypes.c_size_t()
-        if getattr(self._lib, f"nvrtcGet{what}Size")(program, ctypes.byref(size)) != SUCCESS or size.value == 0:
+        status = getattr(self._lib, f"nvrtcGet{what}Size")(program, ctypes.byref(size))
+        if status != SUCCESS or size.value == 0:
             return b""
         buffer = ctypes.create_string_buffer(size.value)
         if getattr(self._lib, f"nvrtcGet{what}")(program, buffer) != SUCCESS:
@@ -127,7 +131,7 @@ def load_nvrtc(library: Path | None = None) -> Nvrtc:
 
 
 def find_library() -> Path:
-    """The NVRTC library of this machine: $WARPSMITH_NVRTC, pip wheels (CUDA 13, then 12), then a CUDA toolkit.
+    """The NVRTC of this machine: $WARPSMITH_NVRTC, pip wheels (CUDA 13, then 12), then a CUDA toolkit.
 
     Raises EnvironmentError_ that names the pip install if there is none.
     """
@@ -135,7 +139,7 @@ def find_library() -> Path:
     if named:
         if Path(named).is_file():
             return Path(named)
-        raise EnvironmentError_(f"${LIBRARY_VARIABLE} names {named}, which is no file: unset it, or {INSTALL_HINT}")
+        raise EnvironmentError_(f"${LIBRARY_VARIABLE} names {named}, which is no file: unset it")
     for path in _candidates():
         if path.is_file():
             return path

@@ -37,7 +37,7 @@ DEFAULT_TIMEOUT_S = 30.0
 
 
 class Compiler:
-    """Compiles candidates for one architecture, several at once, through a cache shared with other processes."""
+    """Compiles candidates for one architecture, several at once, through a cache that processes share."""
 
     def __init__(
         self,
@@ -50,8 +50,8 @@ class Compiler:
     ) -> None:
         """`cache_dir` defaults to `default_cache_dir()`.
 
-        Raises UserError for an architecture that NVRTC does not know or an unwritable cache, EnvironmentError_ without
-        NVRTC.
+        Raises UserError for an architecture that NVRTC does not know or an unwritable cache, and
+        EnvironmentError_ without NVRTC.
         """
         self._nvrtc = nvrtc or load_nvrtc()
         self._nvrtc.check_arch(arch)
@@ -75,7 +75,7 @@ class Compiler:
         return self._finish(candidate, early, self._submit(candidate))
 
     async def compile_many(self, candidates: Sequence[Candidate]) -> list[CompileReport]:
-        """Compile candidates side by side; equal sources once. Reports come in the order of the candidates."""
+        """Compile candidates side by side, equal ones once. Reports come in the order of the candidates."""
         pending: dict[str, asyncio.Task[CompileReport]] = {}
         keys: list[str] = []
         for candidate in candidates:
@@ -138,7 +138,8 @@ class Compiler:
         except WorkerDied as error:
             return self._failed(Failure(stage="compile", kind="crash", message=str(error)), 0.0)
         if reply.code == INVALID_OPTION:
-            raise UserError(f"NVRTC {self.nvrtc_version} refuses the options {' '.join(self.options)}: {reply.log}")
+            options = " ".join(self.options)
+            raise UserError(f"NVRTC {self.nvrtc_version} refuses the options {options}: {reply.log.strip()}")
         if reply.code == BUILTIN_FAILURE:
             raise EnvironmentError_(f"NVRTC is not installed completely ({reply.log.strip()}): reinstall it")
         if reply.code not in (SUCCESS, COMPILATION):
@@ -202,6 +203,6 @@ def _missing_entry(candidate: Candidate, entries: tuple[str, ...]) -> Failure | 
             mangled = any(name.startswith(f"_Z{len(step.kernel)}{step.kernel}") for name in entries)
             hint = ' (it is there, but not as extern "C")' if mangled else ""
             known = ", ".join(entries) or "none"
-            message = f"the plan launches {step.kernel!r}, which the source does not define{hint}; kernels: {known}"
+            message = f"the plan launches {step.kernel!r}, which the source lacks{hint}; its kernels: {known}"
             return Failure(stage="compile", kind="no_entry", message=message)
     return None

@@ -17,7 +17,8 @@ _FRONT_END = re.compile(
     r"(?: #[\w-]+)?: (?P<message>.*)$"
 )
 _PTXAS = re.compile(
-    r"^\s*ptxas (?:application ptx input, line (?P<line>\d+); )?(?P<severity>error|warning|fatal)\s*: (?P<message>.*)$"
+    r"^\s*ptxas (?:application ptx input, line (?P<line>\d+); )?"
+    r"(?P<severity>error|warning|fatal)\s*: (?P<message>.*)$"
 )
 _PERFORMANCE = re.compile(r"^\s*ptxas info\s*: (?P<message>\(C\d+\).*)$")
 _BARE_ERROR = re.compile(r"^nvrtc: error: (?P<message>.*)$")
@@ -36,9 +37,8 @@ _LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)")
 
 _KINDS = (
     ("shared_memory", re.compile(r"too much shared data")),
-    ("architecture", re.compile(r"not supported on \.target|requires? \.target|requires PTX ISA|not supported .*arch")),
+    ("architecture", re.compile(r"not supported on \.target|requires? \.target|requires PTX ISA")),
     ("include", re.compile(r"could not open source file|cannot open source file")),
-    ("too_many_threads", re.compile(r"maxntid|launch_bounds.*(exceed|invalid)")),
 )
 
 
@@ -107,7 +107,8 @@ def compile_failure(diagnostics: tuple[Diagnostic, ...], description: str) -> Fa
     first = errors[0]
     where = f"line {first.line}: " if first.line is not None else ""
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-    return Failure(stage="compile", kind=_kind(first), slot=first.slot, message=f"{where}{first.message}{more}")
+    message = f"{where}{first.message}{more}"
+    return Failure(stage="compile", kind=_kind(first), slot=first.slot, message=message)
 
 
 def entry_points(ptx: str) -> tuple[str, ...]:
@@ -116,7 +117,7 @@ def entry_points(ptx: str) -> tuple[str, ...]:
 
 
 def without_directories(text: str) -> str:
-    """Absolute paths cut down to their file names: messages must not tell where things lie on this machine."""
+    """Absolute paths cut down to file names: messages must not tell where things lie on this machine."""
     return _DIRECTORIES.sub("", text)
 
 

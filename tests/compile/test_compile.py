@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
-
 from compile_samples import SHARED, SPILL, candidate, copy_kernel, macro_bomb
+
 from warpsmith.kernels.errors import UserError
 from warpsmith.tools.compile import Compiler, compile_candidate
 
@@ -43,7 +43,7 @@ def test_resources_are_kept_apart_by_kernel(compiler: Compiler) -> None:
 
 
 def test_an_error_names_line_and_slot(compiler: Compiler) -> None:
-    source = 'extern "C" __global__ void k(const float* x, float* y) {\n  y[0] = x[0];\n  y[1] = unknown;\n}\n'
+    source = 'extern "C" __global__ void k(float* x, float* y) {\n  y[0] = x[0];\n  y[1] = unknown;\n}\n'
     report = compiler.compile(candidate(source, slot_lines={"load": (2, 2), "body": (3, 3)}))
     assert not report.ok
     assert report.cubin_path is None
@@ -65,7 +65,8 @@ def test_slots_belong_to_the_candidate_and_not_to_the_cached_source(compiler: Co
 
 def test_a_bad_inline_instruction_is_traced_back_to_its_source_line(compiler: Compiler) -> None:
     source = (
-        'extern "C" __global__ void k(float* y) {\n  y[0] = 1.0f;\n  asm volatile("bogus.f32 %0;" :: "f"(y[1]));\n'
+        'extern "C" __global__ void k(float* y) {\n  y[0] = 1.0f;\n'
+        '  asm volatile("bogus.f32 %0;" :: "f"(y[1]));\n'
         '  asm volatile("wgmma.fence.sync.aligned;");\n}\n'
     )
     report = compiler.compile(candidate(source, slot_lines={"one": (3, 3), "two": (4, 4)}))
@@ -77,7 +78,7 @@ def test_a_bad_inline_instruction_is_traced_back_to_its_source_line(compiler: Co
 @pytest.mark.parametrize(
     ("source", "kind"),
     [
-        ('extern "C" __global__ void k(float* y) { asm volatile("wgmma.fence.sync.aligned;"); }', "architecture"),
+        ('extern "C" __global__ void k() { asm volatile("wgmma.fence.sync.aligned;"); }', "architecture"),
         (
             'extern "C" __global__ void k(float* y) { __shared__ float s[20000]; s[threadIdx.x] = y[0];'
             " __syncthreads(); y[1] = s[threadIdx.x + 1]; }",
@@ -123,7 +124,8 @@ def test_errors_come_before_a_flood_of_warnings(compiler: Compiler) -> None:
 
 def test_messages_are_cut_and_hold_no_folder_of_this_machine(compiler: Compiler) -> None:
     long_name = "n" * 5000
-    source = f'#include <cuda_fp16.h>\nextern "C" __global__ void k(float* y) {{ y[0] = {long_name}; __half h("a"); }}\n'
+    body = f'y[0] = {long_name}; __half h("a");'
+    source = f'#include <cuda_fp16.h>\nextern "C" __global__ void k(float* y) {{ {body} }}\n'
     report = compiler.compile(candidate(source))
     assert not report.ok
     for item in report.diagnostics:

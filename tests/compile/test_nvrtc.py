@@ -22,7 +22,8 @@ def test_version_and_architectures_are_read_from_the_library() -> None:
 
 
 def test_one_compile_gives_cubin_ptx_and_what_ptxas_says() -> None:
-    done = load_nvrtc().compile(SOURCE, options=("--gpu-architecture=sm_90", "--ptxas-options=-v", "-lineinfo"))
+    options = ("--gpu-architecture=sm_90", "--ptxas-options=-v", "-lineinfo")
+    done = load_nvrtc().compile(SOURCE, options=options)
     assert done.code == SUCCESS
     assert done.cubin.startswith(b"\x7fELF")
     assert ".visible .entry k(" in done.ptx

@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-
 from compile_samples import candidate, copy_kernel, macro_bomb
+
 from warpsmith.kernels.errors import EnvironmentError_, SandboxTimeout, WorkerDied
 from warpsmith.sandbox.compile_pool import CompilePool, CompileWorker
 from warpsmith.sandbox.nvrtc import load_nvrtc
@@ -35,7 +35,8 @@ def _gone(pid: int, within_s: float = 10.0) -> bool:
 
 
 def test_the_worker_needs_neither_torch_nor_pydantic() -> None:
-    code = "import sys, warpsmith.sandbox.compile_worker; print(sorted({'torch', 'pydantic', 'numpy'} & set(sys.modules)))"
+    heavy = "{'torch', 'pydantic', 'numpy'} & set(sys.modules)"
+    code = f"import sys, warpsmith.sandbox.compile_worker; print(sorted({heavy}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
@@ -104,8 +105,9 @@ parent = int(sys.argv[1])
 while True:
     for entry in pathlib.Path("/proc").iterdir():
         try:
-            if entry.name.isdigit() and int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1]) == parent:
-                busy = sum(map(int, (entry / "stat").read_text().rsplit(")", 1)[1].split()[11:13]))
+            fields = (entry / "stat").read_text().rsplit(")", 1)[1].split() if entry.name.isdigit() else None
+            if fields and int(fields[1]) == parent:
+                busy = int(fields[11]) + int(fields[12])
                 if busy > 40 and b"compile_worker" in (entry / "cmdline").read_bytes():
                     os.kill(int(entry.name), signal.SIGSEGV)
         except (OSError, IndexError):
