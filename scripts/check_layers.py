@@ -42,7 +42,7 @@ def violations(root: Path) -> list[str]:
                     bad.append(f"{path}:{line}: relative import")
                 elif parts[0] in ALLOWED:
                     bad.append(f"{path}:{line}: import {name} bypasses the package, write warpsmith.{name}")
-                elif parts[0] == "warpsmith" and len(parts) > 1 and parts[1] in ALLOWED and parts[1] not in allowed:
+                elif parts[0] == "warpsmith" and parts[1:] and parts[1] in ALLOWED.keys() - allowed:
                     bad.append(f"{path}:{line}: {folder} may not import {parts[1]}")
     return bad
 

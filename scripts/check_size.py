@@ -29,7 +29,8 @@ def main(root: Path) -> int:
     files = [root / name for name in listed.stdout.split() if (root / name).exists()]
     problems = [line for path in files for line in oversized(path)]
     print("\n".join(problems) if problems else f"size: {len(files)} files within limits")
-    package = [path for path in files if path.relative_to(root).parts[0] not in ("tests", "benchmarks", "scripts")]
+    aside = ("tests", "benchmarks", "scripts")
+    package = [path for path in files if path.relative_to(root).parts[0] not in aside]
     print(f"size: {sum(path.read_text().count(chr(10)) for path in package)} lines in the package")
     return 1 if problems else 0
 
