@@ -407,7 +407,8 @@ def _index_ctype(region: MatmulRegion) -> str:
     """`int` where every offset, also of the partial sums, stays below 2^31 with a tile's margin."""
     sizes = {"b": region.batch, "m": region.m + 128, "n": region.n + 128, "k": region.k + 32}
     reach = (region.m + 128) * (region.n + 128) * region.batch
-    for access in (*region.a_loads, *region.b_loads, *region.epilogue_loads, *region.stores):
-        if access.address is not None:
-            reach = max(reach, *map(abs, extent(access.address, sizes)))
+    loads = (*region.a_loads, *region.b_loads, *region.epilogue_loads)
+    addresses = [load.address for load in loads if load.address is not None]
+    for address in (*addresses, *(store.address for store in region.stores)):
+        reach = max(reach, *map(abs, extent(address, sizes)))
     return "int" if reach < NARROW_LIMIT else "long long"
