@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 
 from warpsmith.kernels.indexing import Algebra, Expr, Term
 
@@ -18,7 +19,7 @@ def digit_cuts(axis: str, size: int, exprs: Iterable[Expr]) -> tuple[int, ...]:
             if term.axis == axis:
                 steps |= {term.div, term.div * (term.mod or 1)}
     chain = sorted(step for step in steps if 1 < step < size)
-    nested = all(high % low == 0 for low, high in zip(chain, [*chain[1:], size], strict=True))
+    nested = all(high % low == 0 for low, high in pairwise([*chain, size]))
     return tuple(chain) if nested else ()
 
 
@@ -27,7 +28,7 @@ def cut_axis(axis: str, size: int, cuts: Sequence[int]) -> list[Digit]:
     if not cuts:
         return [(axis, size, 1)]
     bounds = [1, *cuts, size]
-    digits = [(f"{axis}_{i}", high // low, low) for i, (low, high) in enumerate(zip(bounds, bounds[1:], strict=False))]
+    digits = [(f"{axis}_{i}", high // low, low) for i, (low, high) in enumerate(pairwise(bounds))]
     return digits[::-1]
 
 

@@ -22,7 +22,7 @@ ReductionOp = Callable[..., Value]
 
 def reduced_dims(op: str, args: tuple[Any, ...], kwargs: dict[str, Any], rank: int) -> tuple[tuple[int, ...], bool]:
     """(reduced dimensions ascending, keepdim) of a call; no dimension given means all."""
-    bound = inspect.signature(REDUCTIONS[op]).bind(None, *args, **kwargs)
+    bound = inspect.signature(REDUCTIONS[op]).bind(None, None, *args, **kwargs)
     bound.apply_defaults()
     dim = bound.arguments.get("dim")
     dims = (dim,) if isinstance(dim, int) else tuple(dim or range(rank))

@@ -126,4 +126,4 @@ def _shortest_float32(number: float) -> str:
         text = f"{number:.{digits}g}"
         if _round_to_float32(float(text)) == number:
             break
-    return text if "." in text or "e" in text else f"{text}.0"
+    return repr(float(text))
