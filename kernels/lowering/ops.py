@@ -331,7 +331,7 @@ POINTWISE: dict[str, PointwiseOp] = {
     "bitwise_or": _bits("|"), "bitwise_xor": _bits("^"), "bitwise_not": _bitwise_not,
     "isnan": _test("{0} != {0}"), "isinf": _test("fabsf({0}) == __int_as_float(0x7f800000)"),
     "isfinite": _test("fabsf({0}) < __int_as_float(0x7f800000)"), "signbit": _test("__float_as_int({0}) < 0"),
-    "_to_copy": _identity, "to": _identity, "convert_element_type": _identity, "clone": _identity,
+    "_to_copy": _identity, "to_copy": _identity, "to": _identity, "convert_element_type": _identity, "clone": _identity,
     "alias": _identity, "detach": _identity, "contiguous": _identity, "lift_fresh_copy": _identity,
     "lift": _identity, "full": _full, "full_like": _full, "new_full": lambda c, x, size, value: _full(c, size, value),
     "scalar_tensor": _scalar, "zeros": _filled(0), "zeros_like": _filled(0), "new_zeros": _filled(0),
