@@ -33,7 +33,8 @@ def send(sock: socket.socket, message: dict[str, Any]) -> None:
 
 
 def receive(sock: socket.socket) -> dict[str, Any] | None:
-    """Reads one document; None where the other side is gone. Honours the socket's timeout for every read."""
+    """Reads one document; None where the other side is gone. Honours the socket's timeout for every
+    read."""
     header = _read(sock, _HEADER.size)
     if header is None:
         return None

@@ -1,4 +1,5 @@
-"""The evaluator seam that agents and graph see, and a deterministic stand-in for it that needs no device."""
+"""The evaluator seam that agents and graph see, and a deterministic stand-in for it that needs no
+device."""
 
 from __future__ import annotations
 
