@@ -8,7 +8,8 @@ import numpy as np
 
 from warpsmith.agents.policy import Proposal, Request, proposal
 from warpsmith.agents.pool import log_estimates, valid_points
-from warpsmith.agents.space import Grid, Point
+from warpsmith.agents.space import Grid, Point, SearchSpace
+from warpsmith.kernels.slots import Values
 
 TRIES = 200
 """Draws a wanted point before a sparse space counts as exhausted."""
@@ -19,6 +20,10 @@ class RandomPolicy:
     """Uniform over the valid combinations, without repetition."""
 
     name: str = "random"
+
+    def opening(self, space: SearchSpace) -> Values:
+        """The family's prior."""
+        return space.sensible()
 
     def propose(self, request: Request) -> list[Proposal]:
         """Draws afresh in every round, whatever its kind."""
@@ -45,6 +50,10 @@ class DefaultPolicy:
 
     name: str = "default"
 
+    def opening(self, space: SearchSpace) -> Values:
+        """The naive kernel."""
+        return space.naive
+
     def propose(self, request: Request) -> list[Proposal]:
         """One proposal in the first round."""
         if request.history or request.space.check(request.space.naive) is not None:
@@ -58,6 +67,10 @@ class CostModelPolicy:
 
     name: str = "cost-model"
 
+    def opening(self, space: SearchSpace) -> Values:
+        """The family's prior."""
+        return space.sensible()
+
     def propose(self, request: Request) -> list[Proposal]:
         """The cheapest untried by estimate; ties by position in the space."""
         grid, seen = Grid(request.space), request.seen
@@ -65,8 +78,12 @@ class CostModelPolicy:
         if known is None:
             sampler = np.random.default_rng(request.seed)
             drawn = sampler.integers(0, np.array(grid.sizes), size=(4000, len(grid.slots)))
-            known = sorted({tuple(int(i) for i in row) for row in drawn} | {grid.point(request.space.sensible())})
+            known = sorted(
+                {tuple(int(i) for i in row) for row in drawn} | {grid.point(request.space.sensible())}
+            )
             known = [p for p in known if grid.valid(p)]
         fresh = [p for p in known if p not in seen]
         order = np.argsort(log_estimates(request.space, fresh), kind="stable")[: request.count]
-        return [proposal(request.space, grid.values(fresh[i]), request.incumbent, "cost model") for i in order]
+        return [
+            proposal(request.space, grid.values(fresh[i]), request.incumbent, "cost model") for i in order
+        ]

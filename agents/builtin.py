@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from warpsmith.agents.policy import Proposal, Request, Trial, proposal
+from warpsmith.agents.policy import Proposal, Request, proposal
 from warpsmith.agents.pool import candidates, log_estimates
 from warpsmith.agents.ranks import normal_scores
 from warpsmith.agents.repair import mend
-from warpsmith.agents.role_softmax import draw, prior_logits, updated_logits
-from warpsmith.agents.space import Grid, Point
-from warpsmith.agents.surrogate import Surrogate, expected_improvement, failure_chance, fit, with_pseudo
+from warpsmith.agents.role_softmax import draw, updated_logits
+from warpsmith.agents.space import Grid, Point, SearchSpace
+from warpsmith.agents.surrogate import expected_improvement, failure_chance, fit, with_pseudo
+from warpsmith.kernels.slots import Values
 
 Floats = NDArray[np.float64]
 
@@ -29,6 +30,10 @@ class BuiltinPolicy:
     """Needs no model, no key and no GPU."""
 
     name: str = "builtin"
+
+    def opening(self, space: SearchSpace) -> Values:
+        """The family's prior."""
+        return space.sensible()
 
     def propose(self, request: Request) -> list[Proposal]:
         """Dispatches on the round; an exhausted neighbourhood falls back to the whole space."""

@@ -12,7 +12,13 @@ from warpsmith.kernels.slots import Values
 
 
 def play(
-    space: SearchSpace, policy: Policy, answer: Callable[[Values], Trial], *, budget: int, seed: int, batch: int = 1
+    space: SearchSpace,
+    policy: Policy,
+    answer: Callable[[Values], Trial],
+    *,
+    budget: int,
+    seed: int,
+    batch: int = 1,
 ) -> list[Trial]:
     """All trials of one search, in order; ends early where the policy has nothing left to propose."""
     history: list[Trial] = []
@@ -29,7 +35,14 @@ def play(
         for made in proposals:
             told = answer(made.values)
             history.append(
-                replace(told, kind=chosen.kind, role=chosen.role, candidate=str(len(history)), base=made.base, step=step)
+                replace(
+                    told,
+                    kind=chosen.kind,
+                    role=chosen.role,
+                    candidate=str(len(history)),
+                    base=made.base,
+                    step=step,
+                )
             )
         step += 1
     return history

@@ -103,7 +103,12 @@ class Proposal:
 class Policy(Protocol):
     """Stateless: proposals are a pure function of the request, so a resumed run proposes the same again."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """As the command line knows it."""
+
+    def opening(self, space: SearchSpace) -> Values:
+        """What the planner compares families by: one valid combination of this space."""
 
     def propose(self, request: Request) -> list[Proposal]:
         """At most `request.count` valid combinations that are not in the history; none: nothing left to try."""

@@ -15,7 +15,7 @@ POOL = 1500
 """Points of a sampled pool."""
 
 _listed: weakref.WeakKeyDictionary[SearchSpace, list[Point]] = weakref.WeakKeyDictionary()
-"""Cache of enumerated valid sets, a pure function of the space."""
+"""Enumerated valid sets by the identity of the space (spaces that compare equal list the same)."""
 
 
 def candidates(request: Request, rng: np.random.Generator, role: str | None = None) -> list[Point]:
@@ -36,12 +36,9 @@ def valid_points(space: SearchSpace) -> list[Point] | None:
     grid = Grid(space)
     if grid.cartesian > ENUMERATION_LIMIT:
         return None
-    try:
-        if space not in _listed:
-            _listed[space] = grid.all_points()
-        return _listed[space]
-    except TypeError:
-        return grid.all_points()
+    if space not in _listed:
+        _listed[space] = grid.all_points()
+    return _listed[space]
 
 
 def log_estimates(space: SearchSpace, points: Sequence[Point]) -> NDArray[np.float64]:

@@ -29,7 +29,12 @@ class Round:
 
 
 def next_round(
-    space: SearchSpace, history: Sequence[Trial], *, batch: int, left: int, lag: Mapping[str, float] | None = None
+    space: SearchSpace,
+    history: Sequence[Trial],
+    *,
+    batch: int,
+    left: int,
+    lag: Mapping[str, float] | None = None,
 ) -> Round:
     """The next round given all trials so far; `left` evaluations remain; `lag` favours roles whose counters lag."""
     count = max(1, min(batch, left))
@@ -65,7 +70,9 @@ def patient_of(history: Sequence[Trial]) -> int | None:
     An incumbent that spills and a search in which nothing runs get up to `REPAIR_LIMIT` attempts; another failure of
     the last round gets one, as long as repairs stay a small part of the search.
     """
-    attempts = {t.candidate: sum(o.kind == "repair" and o.base == t.candidate for o in history) for t in history}
+    attempts = {
+        t.candidate: sum(o.kind == "repair" and o.base == t.candidate for o in history) for t in history
+    }
     costed = [i for i, t in enumerate(history) if t.cost is not None]
     best = min(costed, key=lambda i: history[i].cost or 0.0, default=None)
     if best is not None and history[best].spills and attempts[history[best].candidate] < REPAIR_LIMIT:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpsmith.kernels.family import Invalid, KernelSpec
+from warpsmith.kernels.records import SlotValue
 from warpsmith.kernels.slots import ROLES, Slot, Values
 
 Point = tuple[int, ...]
@@ -53,11 +54,12 @@ class SearchSpace(Protocol):
         """Estimated use of what a launch can run out of: `threads`, `registers`, `shared_memory` (any subset)."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SpecSpace:
-    """A KernelSpec as a search space; code slots keep their default text."""
+    """A KernelSpec as a search space; code slots keep their default text. Answers of the models are kept."""
 
     spec: KernelSpec
+    _estimates: dict[tuple[SlotValue, ...], float | None] = field(default_factory=dict, repr=False)
 
     @property
     def name(self) -> str:
@@ -91,9 +93,12 @@ class SpecSpace:
 
     def estimate(self, values: Values) -> float | None:
         """The cost model's microseconds; None for values that cannot run."""
-        from warpsmith.kernels.cost import estimate_us
+        key = tuple(values.get(slot.name, slot.default) for slot in self.choice_slots)
+        if key not in self._estimates:
+            from warpsmith.kernels.cost import estimate_us
 
-        return None if self.check(values) else estimate_us(self.spec, values)
+            self._estimates[key] = None if self.check(values) else estimate_us(self.spec, values)
+        return self._estimates[key]
 
     def demand(self, values: Values) -> Mapping[str, float]:
         """The largest launch's threads, registers a thread and shared bytes a block."""
@@ -151,7 +156,9 @@ class Grid:
         """Every valid point. Only for spaces within `ENUMERATION_LIMIT`."""
         return [p for p in itertools.product(*(range(n) for n in self.sizes)) if self.valid(p)]
 
-    def varied(self, base: Point, columns: tuple[int, ...], rng: np.random.Generator, limit: int) -> list[Point]:
+    def varied(
+        self, base: Point, columns: tuple[int, ...], rng: np.random.Generator, limit: int
+    ) -> list[Point]:
         """Points equal to `base` outside `columns`: all of them where they are few, else a random part.
 
         Validity is left to the caller.

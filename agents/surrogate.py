@@ -54,15 +54,21 @@ def fit(inputs: list[Floats], targets: Floats) -> Surrogate:
     for length in SCALES:
         for noise in NOISES:
             weights = np.full(slots, 1.0 / (length * length * slots) * 2.0)
-            best = max(best, (_evidence(squared, centred, weights, noise), weights, noise), key=lambda b: b[0])
+            best = max(
+                best, (_evidence(squared, centred, weights, noise), weights, noise), key=lambda b: b[0]
+            )
     for _ in range(2):
         for slot in range(slots):
             for step in STEPS:
                 weights = best[1].copy()
                 weights[slot] *= step
-                best = max(best, (_evidence(squared, centred, weights, best[2]), weights, best[2]), key=lambda b: b[0])
+                best = max(
+                    best,
+                    (_evidence(squared, centred, weights, best[2]), weights, best[2]),
+                    key=lambda b: b[0],
+                )
     _, weights, noise = best
-    factor = np.linalg.cholesky(_gram(squared, weights, noise))
+    factor = _cholesky(squared, weights, noise)
     return Surrogate(inputs, centred, weights, factor, mean, scale)
 
 
@@ -72,7 +78,7 @@ def with_pseudo(model: Surrogate, point: list[Floats]) -> Surrogate:
     inputs = [np.concatenate([x, p]) for x, p in zip(model.inputs, point, strict=True)]
     targets = np.append(model.targets, (mean - model.mean) / model.scale)
     squared = np.stack([_squared(x, x) for x in inputs])
-    factor = np.linalg.cholesky(_gram(squared, model.weights, NOISES[0]))
+    factor = _cholesky(squared, model.weights, NOISES[0])
     return Surrogate(inputs, targets, model.weights, factor, model.mean, model.scale)
 
 
@@ -115,16 +121,16 @@ def _matern(distance: Floats) -> Floats:
     return kernel
 
 
-def _gram(squared: Floats, weights: Floats, noise: float) -> Floats:
+def _cholesky(squared: Floats, weights: Floats, noise: float) -> Floats:
     distance = np.sqrt(np.tensordot(weights, squared, axes=1))
-    gram: Floats = _matern(distance) + noise * np.eye(len(distance))
-    return gram
+    factor: Floats = np.linalg.cholesky(_matern(distance) + noise * np.eye(len(distance))).astype(np.float64)
+    return factor
 
 
 def _evidence(squared: Floats, targets: Floats, weights: Floats, noise: float) -> float:
     """Log marginal likelihood plus a wide log-normal prior on the relevances."""
     try:
-        factor = np.linalg.cholesky(_gram(squared, weights, noise))
+        factor = _cholesky(squared, weights, noise)
     except np.linalg.LinAlgError:
         return -math.inf
     white = solve_triangular(factor, targets, lower=True)
