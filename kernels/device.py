@@ -35,19 +35,20 @@ class DeviceModel:
     """Bytes; shared memory of a block is rounded up to it (256 before sm_80)."""
 
 
-COPY_SHARE = 0.92
-"""Achievable copy rate as a share of the datasheet's DRAM rate: refresh and read/write turnarounds cost the rest (an
-H200 reaches 4.3 of 4.8 TB/s, an A100 and an RTX 4090 0.91 to 0.93 in published stream benchmarks)."""
+COPY_SHARE = 0.90
+"""Achievable copy rate as a share of the datasheet's DRAM rate; refresh and read/write turnarounds cost the
+rest. Measured on an H200: 4.3 of 4.8 TB/s; taken over to the others."""
 
-L2_BYTES_PER_CLOCK_PER_SM = 40.0
-"""What one SM gets from L2 in a clock, hits only: the link is 64 B wide, and microbenchmarks on V100 to H100 reach 0.55
-to 0.7 of it when all SMs read (an H200: 1.0e13 B/s over 132 SMs at 1.98 GHz is 38)."""
+L2_BYTES_PER_CLOCK_PER_SM = 38.0
+"""What one SM gets from L2 in a clock when all of them read. Measured on an H200: 1.0e13 B/s over 132 SMs at
+1.98 GHz; taken over to the others, whose SMs have a link of the same width (64 B)."""
 
 
 def model_for(arch: str, name: str | None = None) -> DeviceModel:
     """The model of a named device, else the reference device of an architecture.
 
-    A suffix for architecture-specific instructions (`sm_90a`) does not matter. Raises UserError for an unknown one.
+    A suffix for architecture-specific instructions (`sm_90a`) does not matter. Raises UserError if it is
+    unknown.
     """
     for model in DEVICES:
         if name is not None and model.name == name:
@@ -64,11 +65,12 @@ def model_for(arch: str, name: str | None = None) -> DeviceModel:
 def model_from_properties(properties: Mapping[str, int | str | float]) -> DeviceModel:
     """A model of the GPU whose driver reported `properties`.
 
-    Keys are those of `cudaDeviceProp` and `cudaDevAttr`: `name`, `major`, `minor`, `multiProcessorCount`,
-    `clockRate` (kHz), `memoryClockRate` (kHz), `memoryBusWidth` (bits), `l2CacheSize`,
-    `sharedMemPerMultiprocessor`, `sharedMemPerBlockOptin`, `regsPerMultiprocessor`, `maxThreadsPerMultiProcessor`,
-    `maxBlocksPerMultiProcessor`, `reservedSharedMemPerBlock`. The first four identify the device and must be there
-    (KeyError); each other one that is missing is taken from a known device of that name or architecture.
+    Keys are those of `cudaDeviceProp`: `name`, `major`, `minor`, `multiProcessorCount`, `clockRate` (kHz),
+    `memoryClockRate` (kHz), `memoryBusWidth` (bits), `l2CacheSize`, `sharedMemPerMultiprocessor`,
+    `sharedMemPerBlockOptin`, `regsPerMultiprocessor`, `maxThreadsPerMultiProcessor`,
+    `maxBlocksPerMultiProcessor`, `reservedSharedMemPerBlock`. The first four identify the device and must be
+    there (KeyError); each other one that is missing is taken from a known device of that name or
+    architecture.
 
     A known device keeps its measured rates; of an unknown one they follow from clocks and widths.
     """
@@ -80,15 +82,16 @@ def model_from_properties(properties: Mapping[str, int | str | float]) -> Device
         value = float(properties.get(key, 0))
         return value if value > 0 else otherwise
 
-    clock_hz = number("clockRate", like.clock_hz / 1e3) * 1e3
     known = like.name == name and like.sms == sms
-    scale = sms * clock_hz / (like.sms * like.clock_hz)
+    clock_hz = like.clock_hz if known else number("clockRate", like.clock_hz / 1e3) * 1e3
+    dram = _dram_rate(properties) or like.dram_bytes_per_s * (sms * clock_hz) / (like.sms * like.clock_hz)
+    reserved = int(properties.get("reservedSharedMemPerBlock", like.shared_reserved_per_block))
     return DeviceModel(
         name=name,
         arch=arch,
         sms=sms,
-        clock_hz=like.clock_hz if known else clock_hz,
-        dram_bytes_per_s=like.dram_bytes_per_s if known else _dram_rate(properties, like.dram_bytes_per_s * scale),
+        clock_hz=clock_hz,
+        dram_bytes_per_s=like.dram_bytes_per_s if known else dram,
         l2_bytes=int(number("l2CacheSize", like.l2_bytes)),
         l2_bytes_per_s=like.l2_bytes_per_s if known else L2_BYTES_PER_CLOCK_PER_SM * sms * clock_hz,
         fp32_flops=like.fp32_flops if known else 2.0 * fp32_lanes(arch) * sms * clock_hz,
@@ -97,10 +100,10 @@ def model_from_properties(properties: Mapping[str, int | str | float]) -> Device
         registers_per_sm=int(number("regsPerMultiprocessor", like.registers_per_sm)),
         threads_per_sm=int(number("maxThreadsPerMultiProcessor", like.threads_per_sm)),
         blocks_per_sm=int(number("maxBlocksPerMultiProcessor", like.blocks_per_sm)),
-        max_cluster=8 if capability(arch) >= 90 and capability(arch) < 120 else 1,
+        max_cluster=8 if 90 <= capability(arch) < 120 else 1,
         launch_us=like.launch_us,
         source=like.source if known else "limits reported by the driver, rates from its clocks and widths",
-        shared_reserved_per_block=int(properties.get("reservedSharedMemPerBlock", like.shared_reserved_per_block)),
+        shared_reserved_per_block=reserved,
         shared_granularity=128 if capability(arch) >= 80 else 256,
     )
 
@@ -111,7 +114,7 @@ def capability(arch: str) -> int:
 
 
 def fp32_lanes(arch: str) -> int:
-    """FP32 units of one SM: 64 on sm_7x and sm_80, 128 on all others (CUDA C++ Programming Guide, throughput table)."""
+    """FP32 units of one SM: 64 up to sm_80, 128 after it (CUDA C++ Programming Guide, throughput table)."""
     return 64 if capability(arch) <= 80 else 128
 
 
@@ -124,17 +127,19 @@ def _closest(name: str, arch: str) -> DeviceModel:
     return max(older, key=lambda model: capability(model.arch)) if older else DEVICES[-1]
 
 
-def _dram_rate(properties: Mapping[str, int | str | float], otherwise: float) -> float:
-    """Copy rate from memory clock and bus width; two transfers a clock on all current memories as CUDA reports it."""
+def _dram_rate(properties: Mapping[str, int | str | float]) -> float:
+    """Copy rate from memory clock (two transfers each, as CUDA counts it) and bus width; 0 if not
+    reported."""
     clock_khz, bits = float(properties.get("memoryClockRate", 0)), float(properties.get("memoryBusWidth", 0))
-    return COPY_SHARE * 2.0 * clock_khz * 1e3 * bits / 8.0 if clock_khz > 0 and bits > 0 else otherwise
+    return COPY_SHARE * 2.0 * clock_khz * 1e3 * bits / 8.0
 
 
 def _datasheet(
-    name: str, arch: str, *, sms: int, clock_ghz: float, dram_gb_per_s: float, l2_mib: int, shared_kib: tuple[int, int],
-    threads_per_sm: int = 2048, blocks_per_sm: int = 32, max_cluster: int = 1, reserved: int = 1024, source: str,
+    name: str, arch: str, *, sms: int, clock_ghz: float, dram_gb_per_s: float, l2_mib: int,
+    shared_kib: tuple[int, int], threads_per_sm: int = 2048, blocks_per_sm: int = 32, max_cluster: int = 1,
+    reserved: int = 1024, source: str,
 ) -> DeviceModel:  # fmt: skip
-    """A device known from documents only. `shared_kib`: of an SM and, opt-in, of a block; `clock_ghz` is the boost."""
+    """A device known from documents only. `shared_kib`: of an SM and, opt-in, of a block; boost clock."""
     clock_hz = clock_ghz * 1e9
     return DeviceModel(
         name=name,

@@ -1,8 +1,9 @@
-"""Occupancy: how many blocks of a kernel an SM holds at once, what limits it, and how many waves a grid makes.
+"""Occupancy: how many blocks of a kernel an SM holds at once, what limits it, and how many waves a grid
+makes.
 
-Allocation follows NVIDIA's occupancy calculator (`cuda_occupancy.h` of the CUDA toolkit): registers go to warps in
-units of 256 from the register file of one of four sub-partitions, shared memory to blocks in units of 128 B (256 B
-before sm_80) with the driver's own share on top.
+Allocation follows NVIDIA's occupancy calculator (`cuda_occupancy.h` of the CUDA toolkit): registers go to
+warps in units of 256 from the register file of one of four sub-partitions, shared memory to blocks in units
+of 128 B (256 B before sm_80) with the driver's own share on top.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class Occupancy:
 
 
 def occupancy(device: DeviceModel, *, threads: int, registers: int, shared_bytes: int = 0) -> Occupancy:
-    """Occupancy of blocks of `threads` with `registers` a thread and `shared_bytes` (static + dynamic) a block."""
+    """Occupancy of blocks of `threads` with `registers` a thread and `shared_bytes` (static + dynamic) a
+    block."""
     warps = -(-threads // WARP)
     max_warps = device.threads_per_sm // WARP
     limits: dict[Limiter, int] = {
