@@ -192,4 +192,4 @@ def _prelude_parts() -> dict[str, str]:
 
 def prelude(*parts: str) -> str:
     """Shared device helpers: `memory` (hinted vector access, types), `reduce` (monoids, warp, block)."""
-    return "\n".join(_prelude_parts()[part].rstrip("\n") for part in parts)
+    return "\n".join(_prelude_parts()[part].rstrip("\n") for part in ("always", *parts))
