@@ -1,3 +1,5 @@
+//@part always
+#pragma nv_diag_suppress 177, 550  // helpers and values that a kernel does not use are no mistake
 //@part memory
 // Storage types, conversions and hinted vector access; no header is included, so NVRTC starts at once.
 struct f16 { unsigned short bits; };

@@ -21,6 +21,7 @@ from warpsmith.kernels.families.row_access import (
 )
 from warpsmith.kernels.families.row_monoid import Monoid, fused_pair, product_monoid
 from warpsmith.kernels.region import Line, Load, Region, Store
+from warpsmith.kernels.slots import Slot
 
 _INNER = ("full", "reduced")
 
@@ -79,7 +80,7 @@ def take_apart(region: Region) -> Sweeps:
         fused=fused_pair(region),
         resident=tuple(load for load, count in zip(region.loads, counts, strict=True)
                        if load.level == "full" and count > 1),
-        geometry=geometry(region, tuple(load for load in region.loads if load.level == "full"), full),
+        geometry=geometry(region, tuple(load for load in region.loads if load.level in _INNER), full),
     )  # fmt: skip
 
 
@@ -146,7 +147,9 @@ def readings(region: Region, parts: Sweeps, *, keeps: bool) -> tuple[Reading, ..
     for load in region.loads:
         if load.level not in _INNER or not any(load in sweep.loads for sweep in parts.all):
             continue
-        single = sum(load in sweep.loads for sweep in parts.all) == 1 and load.level == "full"
+        # An operand much smaller than the iteration space is shared by rows, so it should stay in the caches.
+        large = load.numel >= region.kept_size * region.reduced_size
+        single = large and sum(load in sweep.loads for sweep in parts.all) == 1
         hint = "CACHE_HINT" if single else "hint_default"
         if keeps and load in parts.resident:
             hint = "RESIDENT ? CACHE_HINT : hint_default"
@@ -176,7 +179,6 @@ def body_slots(parts: Sweeps) -> dict[str, str]:
 
 def sweep_context(region: Region, parts: Sweeps, sweep: Sweep, *, keeps: bool) -> dict[str, Any]:
     """Template context of one sweep."""
-    types = codegen.value_ctypes(region)
     views = {view.var: view for view in readings(region, parts, keeps=keeps)}
     loads = [
         {"var": load.var, "ctype": views[load.var].ctype, "mode": _mode(parts, sweep, load, keeps=keeps)}
@@ -198,11 +200,28 @@ def sweep_context(region: Region, parts: Sweeps, sweep: Sweep, *, keeps: bool) -
         "decode": axis_decode(region, any(line.uses_axes for line in sweep.lines)),
     }
     if sweep.monoid:
-        reductions = region.rounds[sweep.index].reductions
         context |= partial_context(sweep.monoid, f"Partial{sweep.index}")
-        context["operand_values"] = ", ".join(var for var, _ in sweep.monoid.operands)
-        context["declared"] = "\n".join(f"{types[r.var]} {r.var};" for r in reductions)
+        context |= _operand_context(sweep.monoid)
+        context["declared"] = _declared(region, parts, sweep)
     return context
+
+
+def _operand_context(monoid: Monoid) -> dict[str, str]:
+    """How the per-point values that go into a partial leave the statements that compute them."""
+    named = [(f"operand{number}", var, ctype) for number, (var, ctype) in enumerate(monoid.operands)]
+    return {
+        "operand_declarations": " ".join(f"{ctype} {name};" for name, _, ctype in named),
+        "operand_arguments": "".join(f", {name}" for name, _, _ in named),
+        "operand_outputs": "".join(f", {ctype}& {name}" for name, _, ctype in named),
+        "operand_assign": "\n".join(f"{name} = {var};" for name, var, _ in named),
+    }
+
+
+def _declared(region: Region, parts: Sweeps, sweep: Sweep) -> str:
+    """Declarations of a round's results; a fused first sweep gives the second round's too."""
+    types = codegen.value_ctypes(region)
+    stages = {0: (0, 1), 1: ()}.get(sweep.index, (sweep.index,)) if parts.fused else (sweep.index,)
+    return "\n".join(f"{types[r.var]} {r.var};" for stage in stages for r in region.rounds[stage].reductions)
 
 
 def axis_decode(region: Region, wanted: bool) -> str:
@@ -227,6 +246,55 @@ def _mode(parts: Sweeps, sweep: Sweep, load: Load, *, keeps: bool) -> str:
         return "single"
     first = next(other for other in parts.all if load in other.loads)
     return "first" if first is sweep else "later"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptNames:
+    """Kept-level variables by when they become known."""
+
+    loads: tuple[str, ...]
+    hoisted: tuple[tuple[str, ...], ...]
+    """Statements that wait for 0, 1, ... rounds."""
+    results: tuple[tuple[str, ...], ...]
+    """Reductions of each round."""
+
+    @property
+    def setup(self) -> tuple[str, ...]:
+        """Known before any round."""
+        return (*self.loads, *self.hoisted[0])
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Known after the last round."""
+        return self.before(len(self.results))
+
+    def before(self, number: int) -> tuple[str, ...]:
+        """Known when round `number` starts."""
+        found = list(self.setup)
+        for index in range(number):
+            found += [*self.results[index], *self.hoisted[index + 1]]
+        return tuple(found)
+
+
+def kept_names(region: Region, parts: Sweeps) -> KeptNames:
+    """The kept-level variables of a region."""
+    return KeptNames(
+        loads=tuple(load.var for load in parts.kept_loads),
+        hoisted=tuple(tuple(line.var for line in group) for group in parts.hoisted),
+        results=tuple(tuple(reduction.var for reduction in stage.reductions) for stage in region.rounds),
+    )
+
+
+def code_slots(parts: Sweeps) -> tuple[Slot, ...]:
+    """The code slots, each with the lowering's text as default."""
+    return tuple(_code_slot(name, text) for name, text in body_slots(parts).items())
+
+
+def _code_slot(name: str, text: str) -> Slot:
+    if name.startswith("finish"):
+        return Slot(name, "reduction", "code", (text,), text, "statements once a row, after the round of that number")
+    what = "after the last round" if name == "post" else f"for the operands of round {name.removeprefix('body')}"
+    return Slot(name, "compute", "code", (text,), text, f"statements for one element, {what}")
 
 
 def hoisted_text(region: Region, parts: Sweeps) -> str:
