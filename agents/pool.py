@@ -57,8 +57,8 @@ def _sampled(grid: Grid, request: Request, rng: np.random.Generator) -> list[Poi
     found: dict[Point, None] = {}
     sizes = np.array(grid.sizes)
     for _ in range(20):
-        for row in rng.integers(0, sizes, size=(POOL // 2, len(sizes))):
-            point = tuple(int(i) for i in row)
+        for row in rng.integers(0, sizes, size=(POOL // 2, len(sizes))).tolist():
+            point = tuple(row)
             if point not in found and grid.valid(point):
                 found[point] = None
         if len(found) >= POOL // 2:
