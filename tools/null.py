@@ -1,4 +1,5 @@
-"""The evaluator seam that agents and graph see, and a deterministic stand-in for it that needs no device."""
+"""The evaluator seam that agents and graph see, and a deterministic stand-in for it that needs no
+device."""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ class PlantedFailure:
 
 
 def pseudo_cost(candidate: Candidate) -> float:
-    """Microseconds from the slot values alone: a factor in [1, 2) per slot, smooth in a number's logarithm, with an
-    optimum that differs by slot. The same candidate always costs the same."""
+    """Microseconds from the slot values alone: a factor in [1, 2) per slot, smooth in a number's logarithm,
+    with an optimum that differs by slot. The same candidate always costs the same."""
     cost = 10.0
     for slot, value in sorted(candidate.values.items()):
         unit = int.from_bytes(hashlib.sha256(slot.encode()).digest()[:4], "big") / 2**32
@@ -96,7 +97,8 @@ class NullEvaluator:
                     stage=planted.stage, message=planted.message, slot=planted.slot, kind=planted.kind
                 )
                 return outcome.model_copy(update={"status": planted.status, "failure": failure})
-        found = {"status": "screened" if level == "screen" else "ok", "error_ratio": 1.0, "max_abs_error": 0.0}
+        status = "screened" if level == "screen" else "ok"
+        found: dict[str, object] = {"status": status, "error_ratio": 1.0, "max_abs_error": 0.0}
         return outcome.model_copy(update=found | self._figures(self.cost(candidate)))
 
     def _figures(self, cost: float) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""The run folder: manifest, events, results and content-addressed blobs, safe against kills and a full disk."""
+"""The run folder: manifest, events, results and blobs by content, safe against kills and a full disk."""
 
 from __future__ import annotations
 
@@ -40,16 +40,17 @@ def room_needed(folder: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in _NO_ROOM:
             raise UserError(
-                f"no room left to write {folder} ({error.strerror}): everything finished so far is kept; free some "
-                f"space, or start anew elsewhere with --out DIR, then continue with --resume {folder}"
+                f"no room left to write {folder} ({error.strerror}): everything finished so far is kept; "
+                f"free some space and continue with --resume {folder}, or start anew with --out DIR"
             ) from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise UserError(f"cannot write {folder} ({error.strerror}): choose another place with --out DIR") from error
+            raise UserError(f"cannot write {folder} ({error.strerror}): choose --out DIR") from error
         raise
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Writes through a temporary file of the same folder and a rename, so that readers see all or nothing."""
+    """Writes through a temporary file of the same folder and a rename, so that readers see all or
+    nothing."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
     try:
@@ -235,7 +236,8 @@ class RunStore:
     # outcomes
 
     def append_outcome(self, outcome: Outcome, level: Level = "full") -> None:
-        """Adds a line to results.jsonl and forces it to the disk. `screened` belongs to level `screen` alone."""
+        """Adds a line to results.jsonl and forces it to the disk. Only level `screen` has status
+        `screened`."""
         if outcome.status == "screened" and level != "screen":
             raise ValueError("a full verdict never has the status `screened`")
         with room_needed(self.folder):
@@ -243,8 +245,9 @@ class RunStore:
         self._outcomes.setdefault(outcome.candidate, []).append(outcome)
 
     def outcome(self, candidate_id: str, level: Level | None = None) -> Outcome | None:
-        """The latest outcome that answers `level`: for `full` a screening pass is not enough, while any failure of
-        the candidate's own is; an infrastructure error answers no level. None: any latest outcome."""
+        """The latest outcome that answers `level`: for `full` a screening pass is not enough, while any
+        failure of the candidate's own is; an infrastructure error answers no level. None: any latest
+        outcome."""
         for outcome in reversed(self._outcomes.get(candidate_id, [])):
             if level is None or answers(outcome, level):
                 return outcome
