@@ -1,4 +1,5 @@
 // Rows of a reduce-map: a team of threads (or a cluster of blocks) owns one row and keeps it on chip where it fits.
+#pragma nv_diag_suppress 177  // helpers that this region has no use for
 ${prelude}
 enum Residency : int { residency_registers, residency_shared, residency_reread };
 enum Scheme : int { scheme_shuffle, scheme_tree };
@@ -117,10 +118,10 @@ ${readers(loads, stores)}
 //% endif
 
 //% for sweep in sweeps
-    const auto ${sweep.visit} = [&](Index position${sweep.parameters}, auto& partial_) {
+    const auto ${sweep.visit} = [&](Index position${sweep.parameters}${sweep.operand_outputs}) {
         ${sweep.decode | indent(8)}
         //@slot ${sweep.slot}
-        accumulate(partial_, ${sweep.operand_values}, position);
+        ${sweep.operand_assign | indent(8)}
     };
     ${sweep.declared}
 //% if fused and loop.index0 == 0

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from warpsmith.kernels import codegen
-from warpsmith.kernels.indexing import Expr
+from warpsmith.kernels.indexing import Expr, Term
 from warpsmith.kernels.region import Axis, Load, Region, Store
 
 WIDEST = 8
@@ -65,8 +65,8 @@ class Geometry:
 
 def split(expr: Expr, axes: frozenset[str]) -> tuple[Expr, Expr]:
     """(part that does not move along `axes`, with the offset; part that does)."""
-    fixed = tuple(term for term in expr.terms if term.axis not in axes)
-    moving = tuple(term for term in expr.terms if term.axis in axes)
+    fixed = tuple(term for term in expr.terms if not term.axes & axes)
+    moving = tuple(term for term in expr.terms if term.axes & axes)
     return Expr(fixed, expr.offset), Expr(moving)
 
 
@@ -97,14 +97,12 @@ def widest_divisor(expr: Expr) -> int:
 
 
 def _difference(first: Expr, second: Expr) -> Expr:
-    sums: dict[tuple[str, int, int | None], int] = {}
+    sums: dict[Term, int] = {}
     for expr, sign in ((first, 1), (second, -1)):
         for term in expr.terms:
-            key = (term.axis, term.div, term.mod)
+            key = replace(term, coefficient=1)
             sums[key] = sums.get(key, 0) + sign * term.coefficient
-    from warpsmith.kernels.indexing import Term
-
-    terms = tuple(Term(axis, step, div, mod) for (axis, div, mod), step in sums.items() if step)
+    terms = tuple(replace(key, coefficient=step) for key, step in sums.items() if step)
     return Expr(terms, first.offset - second.offset)
 
 
@@ -131,13 +129,14 @@ def classify(address: Expr, guarded: bool, region: Region, shape: Geometry) -> t
         base = split(address, axes)[0]
         return "unit", widest_divisor(_difference(base, shape.reference or Expr()))
     run = trailing_run(address, region.reduced)
-    inside, count = set(), 1
+    inside: set[str] = set()
+    count = 1
     for axis in reversed(region.reduced):
         if count >= run:
             break
         inside.add(axis.name)
         count *= axis.size
-    rest = Expr(tuple(term for term in address.terms if term.axis not in inside), address.offset)
+    rest = Expr(tuple(term for term in address.terms if not term.axes & inside), address.offset)
     width = min(widest_divisor(rest), shape.aligned)
     while width > 1 and run % width:
         width //= 2

@@ -109,11 +109,12 @@ template <class P> static __device__ __forceinline__ P reduce_team(P p, P* scrat
             const auto pack = load_pack<${load.var}_hint, VECTOR>(${load.var}_from(position));
 #pragma unroll
             for (int j = 0; j < VECTOR; ++j) values[j] = to_compute(pack.v[j]);
-            return;
-        }
+        } else
 //% endif
+        {
 #pragma unroll
-        for (int j = 0; j < VECTOR; ++j) values[j] = ${load.var}_read(position + j);
+            for (int j = 0; j < VECTOR; ++j) values[j] = ${load.var}_read(position + j);
+        }
     };
 //% endfor
 //% for store in stores
@@ -136,11 +137,12 @@ template <class P> static __device__ __forceinline__ P reduce_team(P p, P* scrat
 #pragma unroll
             for (int j = 0; j < VECTOR; ++j) pack.v[j] = Storage<${store.storage}>::of(values[j]);
             store_pack<CACHE_HINT>(${store.name}_at(position), pack);
-            return;
-        }
+        } else
 //% endif
+        {
 #pragma unroll
-        for (int j = 0; j < VECTOR; ++j) ${store.name}_write(position + j, values[j]);
+            for (int j = 0; j < VECTOR; ++j) ${store.name}_write(position + j, values[j]);
+        }
     };
 //% endfor
 //% endmacro
@@ -184,7 +186,9 @@ for (Index start = first_vector; start < vector_count; start += VECTOR_STRIDE * 
 #pragma unroll
             for (int j = 0; j < VECTOR; ++j) {
 //% if partial
-                ${sweep.visit}(position + j${sweep.arguments}, parts[(u * VECTOR + j) % ACCUMULATORS]);
+                ${sweep.operand_declarations}
+                ${sweep.visit}(position + j${sweep.arguments}${sweep.operand_arguments});
+                accumulate(parts[(u * VECTOR + j) % ACCUMULATORS]${sweep.operand_arguments}, position + j);
 //% else
                 ${sweep.visit}(position + j${sweep.arguments}${sweep.results});
 //% endif
@@ -207,7 +211,9 @@ if (VECTOR > 1 && edge >= 0) {
     ${store.ctype} ${store.name}_edge;
 //% endfor
 //% if partial
-    ${sweep.visit}(edge${sweep.edge_arguments}, parts[0]);
+    ${sweep.operand_declarations}
+    ${sweep.visit}(edge${sweep.edge_arguments}${sweep.operand_arguments});
+    accumulate(parts[0]${sweep.operand_arguments}, edge);
 //% else
     ${sweep.visit}(edge${sweep.edge_arguments}${sweep.edge_results});
 //% endif

@@ -176,7 +176,6 @@ def body_slots(parts: Sweeps) -> dict[str, str]:
 
 def sweep_context(region: Region, parts: Sweeps, sweep: Sweep, *, keeps: bool) -> dict[str, Any]:
     """Template context of one sweep."""
-    types = codegen.value_ctypes(region)
     views = {view.var: view for view in readings(region, parts, keeps=keeps)}
     loads = [
         {"var": load.var, "ctype": views[load.var].ctype, "mode": _mode(parts, sweep, load, keeps=keeps)}
@@ -198,11 +197,28 @@ def sweep_context(region: Region, parts: Sweeps, sweep: Sweep, *, keeps: bool) -
         "decode": axis_decode(region, any(line.uses_axes for line in sweep.lines)),
     }
     if sweep.monoid:
-        reductions = region.rounds[sweep.index].reductions
         context |= partial_context(sweep.monoid, f"Partial{sweep.index}")
-        context["operand_values"] = ", ".join(var for var, _ in sweep.monoid.operands)
-        context["declared"] = "\n".join(f"{types[r.var]} {r.var};" for r in reductions)
+        context |= _operand_context(sweep.monoid)
+        context["declared"] = _declared(region, parts, sweep)
     return context
+
+
+def _operand_context(monoid: Monoid) -> dict[str, str]:
+    """How the per-point values that go into a partial leave the statements that compute them."""
+    named = [(f"operand{number}", var, ctype) for number, (var, ctype) in enumerate(monoid.operands)]
+    return {
+        "operand_declarations": " ".join(f"{ctype} {name};" for name, _, ctype in named),
+        "operand_arguments": "".join(f", {name}" for name, _, _ in named),
+        "operand_outputs": "".join(f", {ctype}& {name}" for name, _, ctype in named),
+        "operand_assign": "\n".join(f"{name} = {var};" for name, var, _ in named),
+    }
+
+
+def _declared(region: Region, parts: Sweeps, sweep: Sweep) -> str:
+    """Declarations of a round's results; a fused first sweep gives the second round's too."""
+    types = codegen.value_ctypes(region)
+    stages = {0: (0, 1), 1: ()}.get(sweep.index, (sweep.index,)) if parts.fused else (sweep.index,)
+    return "\n".join(f"{types[r.var]} {r.var};" for stage in stages for r in region.rounds[stage].reductions)
 
 
 def axis_decode(region: Region, wanted: bool) -> str:
