@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-from warpsmith.kernels.indexing import Expr
+from warpsmith.kernels.indexing import Algebra
 from warpsmith.kernels.region import Axis, Line, Load, Reduction, Region, Store
 
 STORAGE_TYPES = {
@@ -90,31 +90,14 @@ def names_of(found: Iterable[Parameter]) -> dict[str, str]:
     return {parameter.ref: parameter.name for parameter in found}
 
 
-def extent(expr: Expr, sizes: Mapping[str, int]) -> tuple[int, int]:
-    """Smallest and largest value of an index expression over its axes (bounds: repeated axes count apart)."""
-    low = high = expr.offset
-    for term in expr.terms:
-        top = (sizes[term.axis] - 1) // term.div
-        if term.mod is not None:
-            top = min(top, term.mod - 1)
-        reach = term.coefficient * max(top, 0)
-        low, high = low + min(reach, 0), high + max(reach, 0)
-    return low, high
-
-
-def axis_sizes(axes: Iterable[Axis]) -> dict[str, int]:
-    """Size by axis name."""
-    return {axis.name: axis.size for axis in axes}
-
-
 def index_ctype(region: Region) -> str:
     """`int` if all touched offsets and the iteration count stay below NARROW_LIMIT, else `long long`."""
-    sizes = axis_sizes(region.kept + region.reduced)
+    algebra = Algebra({axis.name: axis.size for axis in (*region.kept, *region.reduced)})
     reach = region.kept_size * region.reduced_size
     addresses = [access.address for access in region.loads] + [access.address for access in region.stores]
     for address in addresses:
         if address is not None:
-            reach = max(reach, *map(abs, extent(address, sizes)))
+            reach = max(reach, *map(abs, algebra.bounds(address)))
     return "int" if reach < NARROW_LIMIT else "long long"
 
 
@@ -123,8 +106,8 @@ def render_lines(lines: Iterable[Line]) -> str:
     return "\n".join(f"const {line.ctype} {line.var} = {line.text};" for line in lines)
 
 
-def decode_axes(axes: tuple[Axis, ...], flat: str, ctype: str) -> str:
-    """Statements that recover axis variables from a flat row-major index held in the variable `flat`.
+def decode_axes(axes: tuple[Axis, ...], flat: str, ctype: str, *, wanted: Container[str] | None = None) -> str:
+    """Statements that recover axis variables (all, or those `wanted`) from a row-major index in variable `flat`.
 
     Division is by constants, so the compiler turns it into multiplications.
     """
@@ -134,7 +117,8 @@ def decode_axes(axes: tuple[Axis, ...], flat: str, ctype: str) -> str:
         quotient = f"{flat}" if stride == 1 else f"({unsigned}){flat} / {stride}{suffix}"
         if position > 0:
             quotient = f"({unsigned})({quotient}) % {axis.size}{suffix}"
-        lines.append(f"const {ctype} {axis.name} = ({ctype})({quotient});")
+        if wanted is None or axis.name in wanted:
+            lines.append(f"const {ctype} {axis.name} = ({ctype})({quotient});")
         stride *= axis.size
     return "\n".join(reversed(lines))
 

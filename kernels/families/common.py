@@ -11,7 +11,7 @@ from typing import Literal
 from warpsmith.kernels.codegen import ITEM_BYTES, state_bytes
 from warpsmith.kernels.device import DeviceModel
 from warpsmith.kernels.family import Invalid
-from warpsmith.kernels.indexing import Expr, Term
+from warpsmith.kernels.indexing import Expr
 from warpsmith.kernels.region import Axis, Line, Load, Reduction, Region, Store
 
 MAX_GRID_X = 2**31 - 1
@@ -44,7 +44,7 @@ def named_axes(region: Region) -> frozenset[str]:
     texts = [line.text for line in all_lines(region) if line.uses_axes]
     texts += [load.predicate for load in region.loads if load.predicate is not None]
     axes = {axis.name for axis in (*region.kept, *region.reduced)}
-    return frozenset(word for text in texts for word in re.findall(r"\w+", text) if word in axes)
+    return frozenset(word for text in texts for word in words(text) if word in axes)
 
 
 @lru_cache(maxsize=256)
@@ -103,33 +103,52 @@ def _mergeable(region: Region, outer: Axis, inner: Axis) -> bool:
     return True
 
 
+def without(expr: Expr, gone: set[str]) -> Expr:
+    """The expression with some axes held at 0."""
+    terms, offset = [], expr.offset
+    for term in expr.terms:
+        inner = without(term.inner, gone) if term.inner is not None else None
+        if term.axes - gone:
+            terms.append(replace(term, inner=inner))
+        elif inner is not None:
+            offset += term.coefficient * Expr((replace(term, coefficient=1, inner=inner),)).at({})
+    return Expr(tuple(terms), offset)
+
+
 def _without_axes(region: Region, gone: set[str]) -> Region:
     """The region with the terms of some axes struck from every address."""
 
-    def strike(expr: Expr) -> Expr:
-        return Expr(tuple(term for term in expr.terms if term.axis not in gone), expr.offset)
-
     loads = tuple(
-        load if load.address is None else replace(load, address=strike(load.address)) for load in region.loads
+        load if load.address is None else replace(load, address=without(load.address, gone)) for load in region.loads
     )
-    stores = tuple(replace(store, address=strike(store.address)) for store in region.stores)
+    stores = tuple(replace(store, address=without(store.address, gone)) for store in region.stores)
     return replace(region, loads=loads, stores=stores)
-
-
-def substitute(expr: Expr, axis: str, terms: tuple[Term, ...]) -> Expr:
-    """The expression with an affine axis replaced by a sum of terms; ValueError if it is not affine."""
-    step = expr.stride(axis)
-    if step is None:
-        raise ValueError(f"{axis} is not affine in the expression")
-    rest = tuple(term for term in expr.terms if term.axis != axis)
-    return Expr((*rest, *(replace(term, coefficient=term.coefficient * step) for term in terms)), expr.offset)
 
 
 def divisible(expr: Expr, axis: str, width: int) -> bool:
     """Whether the address is a multiple of `width` wherever `axis` is 0, with unit stride along it."""
-    others = [term for term in expr.terms if term.axis != axis]
+    others = [term for term in expr.terms if axis not in term.axes]
     aligned = all(term.coefficient % width == 0 for term in others) and expr.offset % width == 0
     return aligned and expr.stride(axis) == 1
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Identifiers and numbers of a C++ text."""
+    return tuple(re.findall(r"\w+", text))
+
+
+def bytes_read(region: Region) -> int:
+    """Bytes of all distinct elements read: the largest reach into each buffer."""
+    reach: dict[str, int] = {}
+    for load in region.loads:
+        if load.address is not None:
+            reach[load.buffer] = max(reach.get(load.buffer, 0), load.numel * item_bytes(load))
+    return sum(reach.values())
+
+
+def bytes_written(region: Region) -> int:
+    """Bytes of all stores."""
+    return sum(store.numel * item_bytes(store) for store in region.stores)
 
 
 def item_bytes(access: Load | Store) -> int:

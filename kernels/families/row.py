@@ -81,8 +81,7 @@ class RowFamily:
             for name, (owner, doc) in DOCS.items()
             if len(space.choices[name]) > 1
         ]
-        texts = row_sweeps.body_slots(row_sweeps.take_apart(region))
-        return (*open_slots, *(_code_slot(name, text) for name, text in texts.items()))
+        return (*open_slots, *row_sweeps.code_slots(row_sweeps.take_apart(region)))
 
     def check(self, region: AnyRegion, device: DeviceModel, values: Values) -> Invalid | None:
         """Threads, cluster, alignment, unrolling, registers, shared memory and grid."""
@@ -141,13 +140,6 @@ def _rows(region: AnyRegion) -> Region:
     if not isinstance(region, Region):
         raise TypeError("the row family computes regions, not matrix products")
     return common.normalised(region)
-
-
-def _code_slot(name: str, text: str) -> Slot:
-    if name.startswith("finish"):
-        return Slot(name, "reduction", "code", (text,), text, "statements once a row, after the round of that number")
-    what = "after the last round" if name == "post" else f"for the operands of round {name.removeprefix('body')}"
-    return Slot(name, "compute", "code", (text,), text, f"statements for one element, {what}")
 
 
 def _resident(region: Region, parts: row_sweeps.Sweeps) -> list[dict[str, str]]:

@@ -107,10 +107,10 @@ def _difference(first: Expr, second: Expr) -> Expr:
 
 
 def geometry(region: Region, loads: tuple[Load, ...], stores: tuple[Store, ...]) -> Geometry:
-    """The peel of a region: the first contiguous full-level access is the one that vectors are aligned to."""
+    """The peel of a region: the first contiguous access is the one that vectors are aligned to, large ones first."""
     axes = frozenset(axis.name for axis in region.reduced)
-    for access in (*loads, *stores):
-        if access.address is None or access.level != "full":
+    for access in sorted((*loads, *stores), key=lambda access: -access.numel):
+        if access.address is None:
             continue
         if isinstance(access, Load) and access.predicate is not None:
             continue

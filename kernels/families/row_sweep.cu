@@ -1,6 +1,6 @@
 //% macro partial_types(partials)
 //% for partial in partials
-struct ${partial.partial} {
+struct alignas(4) ${partial.partial} {
 //% for member in partial.members
     ${member.ctype} ${member.name};
 //% endfor
@@ -229,4 +229,16 @@ for (int a = 0; a < ACCUMULATORS; ++a) set_identity(parts[a]);
 ${walk(sweep, partial)}
 #pragma unroll
 for (int a = 1; a < ACCUMULATORS; ++a) combine(parts[0], parts[a]);
+//% endmacro
+//% macro grid_walk()
+    // The grid's blocks take vectors in turn; what lies before the first aligned element and after the last vector
+    // is left to a few threads of the first block.
+    const Index head = ${head};
+    const Index vector_count = (SIZE - head) / VECTOR;
+    const Index vector_offset = 0;
+    const Index VECTOR_STRIDE = (Index)gridDim.x * THREADS;
+    const Index first_vector = (Index)blockIdx.x * THREADS + threadIdx.x;
+    Index edge = -1;
+    if (VECTOR > 1 && first_vector < SIZE - vector_count * VECTOR)
+        edge = first_vector < head ? first_vector : first_vector + vector_count * VECTOR;
 //% endmacro

@@ -21,6 +21,7 @@ from warpsmith.kernels.families.row_access import (
 )
 from warpsmith.kernels.families.row_monoid import Monoid, fused_pair, product_monoid
 from warpsmith.kernels.region import Line, Load, Region, Store
+from warpsmith.kernels.slots import Slot
 
 _INNER = ("full", "reduced")
 
@@ -79,7 +80,7 @@ def take_apart(region: Region) -> Sweeps:
         fused=fused_pair(region),
         resident=tuple(load for load, count in zip(region.loads, counts, strict=True)
                        if load.level == "full" and count > 1),
-        geometry=geometry(region, tuple(load for load in region.loads if load.level == "full"), full),
+        geometry=geometry(region, tuple(load for load in region.loads if load.level in _INNER), full),
     )  # fmt: skip
 
 
@@ -146,7 +147,9 @@ def readings(region: Region, parts: Sweeps, *, keeps: bool) -> tuple[Reading, ..
     for load in region.loads:
         if load.level not in _INNER or not any(load in sweep.loads for sweep in parts.all):
             continue
-        single = sum(load in sweep.loads for sweep in parts.all) == 1 and load.level == "full"
+        # An operand much smaller than the iteration space is shared by rows, so it should stay in the caches.
+        large = load.numel >= region.kept_size * region.reduced_size
+        single = large and sum(load in sweep.loads for sweep in parts.all) == 1
         hint = "CACHE_HINT" if single else "hint_default"
         if keeps and load in parts.resident:
             hint = "RESIDENT ? CACHE_HINT : hint_default"
@@ -243,6 +246,55 @@ def _mode(parts: Sweeps, sweep: Sweep, load: Load, *, keeps: bool) -> str:
         return "single"
     first = next(other for other in parts.all if load in other.loads)
     return "first" if first is sweep else "later"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptNames:
+    """Kept-level variables by when they become known."""
+
+    loads: tuple[str, ...]
+    hoisted: tuple[tuple[str, ...], ...]
+    """Statements that wait for 0, 1, ... rounds."""
+    results: tuple[tuple[str, ...], ...]
+    """Reductions of each round."""
+
+    @property
+    def setup(self) -> tuple[str, ...]:
+        """Known before any round."""
+        return (*self.loads, *self.hoisted[0])
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Known after the last round."""
+        return self.before(len(self.results))
+
+    def before(self, number: int) -> tuple[str, ...]:
+        """Known when round `number` starts."""
+        found = list(self.setup)
+        for index in range(number):
+            found += [*self.results[index], *self.hoisted[index + 1]]
+        return tuple(found)
+
+
+def kept_names(region: Region, parts: Sweeps) -> KeptNames:
+    """The kept-level variables of a region."""
+    return KeptNames(
+        loads=tuple(load.var for load in parts.kept_loads),
+        hoisted=tuple(tuple(line.var for line in group) for group in parts.hoisted),
+        results=tuple(tuple(reduction.var for reduction in stage.reductions) for stage in region.rounds),
+    )
+
+
+def code_slots(parts: Sweeps) -> tuple[Slot, ...]:
+    """The code slots, each with the lowering's text as default."""
+    return tuple(_code_slot(name, text) for name, text in body_slots(parts).items())
+
+
+def _code_slot(name: str, text: str) -> Slot:
+    if name.startswith("finish"):
+        return Slot(name, "reduction", "code", (text,), text, "statements once a row, after the round of that number")
+    what = "after the last round" if name == "post" else f"for the operands of round {name.removeprefix('body')}"
+    return Slot(name, "compute", "code", (text,), text, f"statements for one element, {what}")
 
 
 def hoisted_text(region: Region, parts: Sweeps) -> str:
