@@ -78,17 +78,18 @@ def _spread(grid: Grid, pool: list[Point], taken: list[Point], estimates: Floats
     picked: list[Point] = []
     if not pool:
         return picked
-    cheap = np.argsort(np.argsort(estimates, kind="stable")) / max(len(pool), 1)
+    informed = float(np.ptp(estimates)) > 0
+    dear = np.argsort(np.argsort(estimates, kind="stable")) / len(pool) if informed else np.zeros(len(pool))
     features = np.concatenate(grid.coordinates(pool), axis=1)
     known = np.concatenate(grid.coordinates(taken), axis=1) if taken else np.zeros((0, features.shape[1]))
-    informed = 1.0 if float(np.ptp(estimates)) > 0 else 0.0
+    free = np.ones(len(pool), dtype=bool)
     for _ in range(min(count, len(pool))):
         nearest = _nearest(features, known)
-        far = nearest / max(float(nearest.max()), 1e-9)
-        index = int(np.argmax(far - 1.5 * informed * cheap))
+        worth = nearest / max(float(nearest.max()), 1e-9) - 1.5 * dear
+        index = int(np.argmax(np.where(free, worth, -np.inf)))
         picked.append(pool[index])
         known = np.concatenate([known, features[index : index + 1]])
-        cheap[index] = np.inf
+        free[index] = False
     return picked
 
 
@@ -130,6 +131,7 @@ def _by_surrogate(request: Request, role: str | None) -> list[Point]:
     coordinates = _inputs(grid, pool)
     survival = 1.0 - failure_chance(_inputs(grid, everything), failed, coordinates)
     best = float(targets.min())
+    free = np.ones(len(pool), dtype=bool)
     picked: list[Point] = []
     for _ in range(min(request.count, len(pool))):
         mean, deviation = model.predict(coordinates)
@@ -137,8 +139,8 @@ def _by_surrogate(request: Request, role: str | None) -> list[Point]:
             value = expected_improvement(mean, deviation, best) * survival
         else:
             value = -(mean - EXPLORE * deviation) + 2.0 * np.log(np.maximum(survival, 1e-3))
-        value[[pool.index(p) for p in picked]] = -np.inf
-        index = int(np.argmax(value))
+        index = int(np.argmax(np.where(free, value, -np.inf)))
+        free[index] = False
         picked.append(pool[index])
         if len(picked) < request.count:
             model = with_pseudo(model, [c[index : index + 1] for c in coordinates])

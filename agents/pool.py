@@ -42,14 +42,14 @@ def valid_points(space: SearchSpace) -> list[Point] | None:
 
 
 def log_estimates(space: SearchSpace, points: Sequence[Point]) -> NDArray[np.float64]:
-    """Natural logarithm of the cost model's estimates; zeros where there is no model."""
+    """Natural logarithm of the cost model's estimates, the dearest where one is missing; zeros without a model."""
     grid = Grid(space)
-    found = np.zeros(len(points))
-    for i, point in enumerate(points):
-        estimate = space.estimate(grid.values(point))
-        if estimate is not None and estimate > 0:
-            found[i] = np.log(estimate)
-    return found
+    found = [space.estimate(grid.values(point)) for point in points]
+    known = [estimate for estimate in found if estimate is not None]
+    if not known:
+        return np.zeros(len(points))
+    worst = max(known)
+    return np.log([max(worst if estimate is None else estimate, 1e-9) for estimate in found])
 
 
 def _sampled(grid: Grid, request: Request, rng: np.random.Generator) -> list[Point]:
@@ -57,8 +57,8 @@ def _sampled(grid: Grid, request: Request, rng: np.random.Generator) -> list[Poi
     found: dict[Point, None] = {}
     sizes = np.array(grid.sizes)
     for _ in range(20):
-        for row in rng.integers(0, sizes, size=(POOL // 2, len(sizes))):
-            point = tuple(int(i) for i in row)
+        for row in rng.integers(0, sizes, size=(POOL // 2, len(sizes))).tolist():
+            point = tuple(row)
             if point not in found and grid.valid(point):
                 found[point] = None
         if len(found) >= POOL // 2:

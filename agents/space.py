@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from warpsmith.kernels.cost import estimate_us
 from warpsmith.kernels.family import Invalid, KernelSpec
 from warpsmith.kernels.records import SlotValue
 from warpsmith.kernels.slots import ROLES, Slot, Values
@@ -95,9 +96,8 @@ class SpecSpace:
         """The cost model's microseconds; None for values that cannot run."""
         key = tuple(values.get(slot.name, slot.default) for slot in self.choice_slots)
         if key not in self._estimates:
-            from warpsmith.kernels.cost import estimate_us
-
-            self._estimates[key] = None if self.check(values) else estimate_us(self.spec, values)
+            estimate = math.inf if self.check(values) else estimate_us(self.spec, values)
+            self._estimates[key] = estimate if math.isfinite(estimate) else None
         return self._estimates[key]
 
     def demand(self, values: Values) -> Mapping[str, float]:

@@ -6,6 +6,7 @@ It lets policies and the graph be run without a lowering, a compiler or a device
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from warpsmith.kernels.device import DeviceModel, model_for
@@ -115,3 +116,57 @@ def synthetic_cost(candidate: Candidate) -> float:
     """`landscape_us` of a candidate's values; families whose name ends in a digit are slower by that many tenths."""
     last = candidate.family[-1]
     return landscape_us(candidate.values) * (1.0 + 0.1 * int(last) if last.isdigit() else 1.0)
+
+
+def _always(values: Values) -> bool:
+    return True
+
+
+def _unknown(values: Values) -> float | None:
+    return None
+
+
+def _no_demand(values: Values) -> dict[str, float]:
+    return {}
+
+
+@dataclass(frozen=True, eq=False)
+class FormulaSpace:
+    """A search space from slots and functions; without `roles` each slot is its own role."""
+
+    choice_slots: tuple[Slot, ...]
+    prior: Values
+    allows: Callable[[Values], bool] = _always
+    model: Callable[[Values], float | None] = _unknown
+    needs: Callable[[Values], Mapping[str, float]] = _no_demand
+    roles: bool = False
+    name: str = "formula"
+
+    @property
+    def naive(self) -> Values:
+        """Default values."""
+        return {slot.name: slot.default for slot in self.choice_slots}
+
+    @property
+    def groups(self) -> Mapping[str, tuple[str, ...]]:
+        """Slots by owner, or each by itself."""
+        if not self.roles:
+            return {slot.name: (slot.name,) for slot in self.choice_slots}
+        owners = dict.fromkeys(slot.owner for slot in self.choice_slots)
+        return {owner: tuple(s.name for s in self.choice_slots if s.owner == owner) for owner in owners}
+
+    def check(self, values: Values) -> Invalid | None:
+        """The rule it was given."""
+        return None if self.allows(values) else Invalid((), "shape", "the rule forbids it")
+
+    def sensible(self) -> Values:
+        """The prior it was given, over the naive values."""
+        return self.naive | self.prior
+
+    def estimate(self, values: Values) -> float | None:
+        """The model it was given."""
+        return self.model(values)
+
+    def demand(self, values: Values) -> Mapping[str, float]:
+        """The needs it was given."""
+        return self.needs(values)
