@@ -87,10 +87,9 @@ def estimate_us(spec: KernelSpec, values: Values, report: CompileReport | None =
 
 
 def with_resources(features: Iterable[LaunchFeatures], report: CompileReport) -> tuple[LaunchFeatures, ...]:
-    """Features corrected by what ptxas reported; spilled registers pass through the L1, the pipe of shared
-    memory.
+    """Features corrected by what ptxas reported.
 
-    How often a spill executes is unknown: once a thread is the least.
+    Spilled registers pass through L1, the pipe of shared memory; each at least once a thread.
     """
     return tuple(
         _corrected(launch, report.resources[launch.kernel]) if launch.kernel in report.resources else launch

@@ -1,5 +1,4 @@
-"""Occupancy: how many blocks of a kernel an SM holds at once, what limits it, and how many waves a grid
-makes.
+"""Occupancy: how many blocks of a kernel an SM holds at once, and how many waves a grid makes.
 
 Allocation follows NVIDIA's occupancy calculator (`cuda_occupancy.h` of the CUDA toolkit): registers go to
 warps in units of 256 from the register file of one of four sub-partitions, shared memory to blocks in units

@@ -40,16 +40,20 @@ class CompileReply:
 class CompileWorker:
     """One compiler process. Not for use by two threads at once; ends with the thread that started it."""
 
-    def __init__(self, library: Path) -> None:
-        """Start the process. Raises EnvironmentError_ if it cannot compile here."""
-        arguments = [str(os.getpid()), str(library)]
+    def __init__(self, library: Path, folders: tuple[Path, ...] = ()) -> None:
+        """Start the process; headers come from `folders`. Raises EnvironmentError_ if it cannot compile."""
+        arguments = [
+            str(os.getpid()),
+            str(library.absolute()),
+            *(str(folder.absolute()) for folder in folders),
+        ]
         command = [sys.executable, "-P", "-m", "warpsmith.sandbox.compile_worker", *arguments]
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env=_environment(),
+            env=worker_environment(),
             cwd="/",  # the working directory lands in line information
             bufsize=0,
             start_new_session=True,  # Ctrl-C in the terminal is the parent's to handle
@@ -114,9 +118,9 @@ class CompileWorker:
 class CompilePool:
     """Up to `jobs` compiler processes, each driven by a thread of its own."""
 
-    def __init__(self, library: Path, *, jobs: int) -> None:
-        """Nothing starts before the first compile."""
-        self._library = library
+    def __init__(self, library: Path, *, jobs: int, folders: tuple[Path, ...] = ()) -> None:
+        """Nothing starts before the first compile; `folders` are searched for headers."""
+        self._library, self._folders = library, folders
         self._local = threading.local()
         self._workers: weakref.WeakSet[CompileWorker] = weakref.WeakSet()
         self._lock = threading.Lock()
@@ -151,7 +155,7 @@ class CompilePool:
         if worker is None or not worker.alive:
             if worker is not None:
                 worker.close()
-            worker = CompileWorker(self._library)
+            worker = CompileWorker(self._library, self._folders)
             with self._lock:
                 self._workers.add(worker)
             self._local.worker = worker
@@ -172,8 +176,8 @@ def _shut_down(
         worker.close()
 
 
-def _environment() -> dict[str, str]:
-    """A small environment with the parent's import path made absolute."""
+def worker_environment() -> dict[str, str]:
+    """The environment of worker processes: no keys or tokens, and the parent's import path made absolute."""
     environment = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
     entries = [str(Path(entry).resolve()) for entry in sys.path if entry]
     return environment | {"PYTHONPATH": os.pathsep.join(entries), "PYTHONDONTWRITEBYTECODE": "1"}

@@ -92,6 +92,22 @@ class Nvrtc:
             self._lib.nvrtcDestroyProgram(ctypes.byref(program))
         return Compiled(code, log, cubin, ptx)
 
+    @property
+    def has_bundled_headers(self) -> bool:
+        """Whether the library carries the device headers itself (13.3 and later)."""
+        return hasattr(self._lib, "nvrtcInstallBundledHeaders")
+
+    def install_headers(self, folder: Path) -> None:
+        """Unpack the bundled headers (about 26 MB) unless they are there; safe for processes side by side.
+
+        Raises EnvironmentError_ if that fails.
+        """
+        log = ctypes.c_char_p()
+        code = self._lib.nvrtcInstallBundledHeaders(str(folder).encode(), 0, ctypes.byref(log))
+        if code != SUCCESS:
+            reason = (log.value or b"").decode(errors="replace") or self.describe(code)
+            raise EnvironmentError_(f"cannot unpack NVRTC's headers into {folder}: {reason}")
+
     def describe(self, code: int) -> str:
         """NVRTC's own name of a result code."""
         self._lib.nvrtcGetErrorString.restype = ctypes.c_char_p
@@ -151,18 +167,19 @@ def include_dirs(nvrtc: Nvrtc) -> tuple[Path, ...]:
     roots = [root / name for root in wheel_roots() for name in _WHEEL_INCLUDES]
     roots += [toolkit / "include" for toolkit in _toolkits()]
     for folder in roots:
-        if header_major(folder) == nvrtc.major:
+        version = header_version(folder)
+        if version is not None and version // 1000 == nvrtc.major:
             return tuple(path for path in (folder, folder / "cccl") if path.is_dir())
     return ()
 
 
-def header_major(folder: Path) -> int | None:
-    """Major CUDA version of the headers in a folder; None unless the device headers are there."""
+def header_version(folder: Path) -> int | None:
+    """CUDA version of the headers in a folder (13.0 is 13000); None unless the device headers are there."""
     header = folder / "cuda_runtime_api.h"
     if not header.is_file() or not (folder / "cuda_fp16.h").is_file():
         return None
     found = re.search(r"#define\s+CUDART_VERSION\s+(\d+)", header.read_text(errors="replace"))
-    return int(found[1]) // 1000 if found else None
+    return int(found[1]) if found else None
 
 
 def wheel_roots() -> tuple[Path, ...]:

@@ -17,6 +17,7 @@ from warpsmith.sandbox.nvrtc import (
     INVALID_OPTION,
     SUCCESS,
     Nvrtc,
+    header_version,
     include_dirs,
     load_nvrtc,
 )
@@ -58,9 +59,10 @@ class Compiler:
         self.arch = arch
         self.timeout_s = timeout_s
         self.options = (f"--gpu-architecture={arch}", *OPTIONS)
-        self._cache = CompileCache((cache_dir or default_cache_dir()) / "nvrtc")
-        self._pool = CompilePool(self._nvrtc.library, jobs=jobs)
-        self._headers = "headers" if include_dirs(self._nvrtc) else "no headers"
+        root = cache_dir or default_cache_dir()
+        self._cache = CompileCache(root / "nvrtc")
+        self._headers = Headers(self._nvrtc, root)
+        self._pool = CompilePool(self._nvrtc.library, jobs=jobs, folders=self._headers.folders)
 
     @property
     def nvrtc_version(self) -> str:
@@ -110,11 +112,11 @@ class Compiler:
         if isinstance(early, CompileReport):
             return early
         future = self._submit(candidate)
-        await asyncio.wait([asyncio.wrap_future(future)])
+        await asyncio.gather(asyncio.wrap_future(future), return_exceptions=True)
         return await asyncio.to_thread(self._finish, candidate, early, future)
 
     def _key(self, candidate: Candidate) -> str:
-        version = f"{self.nvrtc_version} {self._headers}"
+        version = f"{self.nvrtc_version}, headers {self._headers.version}"
         return self._cache.key(candidate.source, options=self.options, nvrtc_version=version)
 
     def _early(self, candidate: Candidate) -> CompileReport | str:
@@ -124,7 +126,10 @@ class Compiler:
             return self._failed(Failure(stage="compile", kind="error", message=message), 0.0)
         key = self._key(candidate)
         stored = self._cache.get(key)
-        return key if stored is None else self._report(candidate, stored, cached=True)
+        if stored is not None:
+            return self._report(candidate, stored, cached=True)
+        self._headers.prepare(candidate.source)
+        return key
 
     def _submit(self, candidate: Candidate) -> Future[CompileReply]:
         return self._pool.submit(candidate.source, self.options, self.timeout_s)
@@ -188,6 +193,28 @@ class Compiler:
             seconds=seconds,
             failure=failure,
         )
+
+
+class Headers:
+    """CUDA's device headers for sources that include some: an installed set, else the one inside NVRTC."""
+
+    def __init__(self, nvrtc: Nvrtc, cache_dir: Path) -> None:
+        self._nvrtc = nvrtc
+        self._unpack_into: Path | None = None
+        self.folders = include_dirs(nvrtc)
+        self.version = str(header_version(self.folders[0])) if self.folders else "none"
+        if not self.folders and nvrtc.has_bundled_headers:
+            # The folder must be there before a compiler process confines itself, its contents only when needed.
+            self._unpack_into = cache_dir / f"headers-{nvrtc.version}"
+            self._unpack_into.mkdir(parents=True, exist_ok=True)
+            self.folders = (self._unpack_into, self._unpack_into / "cccl")
+            self.version = "bundled"
+
+    def prepare(self, source: str) -> None:
+        """Make sure that what `source` may include is there."""
+        if self._unpack_into is not None and "include" in source:
+            self._nvrtc.install_headers(self._unpack_into)
+            self._unpack_into = None
 
 
 def compile_candidate(candidate: Candidate, arch: str, *, cache_dir: Path | None = None) -> CompileReport:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from pathlib import Path
 
 import pytest
 from compile_samples import SHARED, SPILL, candidate, copy_kernel, macro_bomb
 
 from warpsmith.kernels.errors import UserError
+from warpsmith.sandbox.nvrtc import include_dirs, load_nvrtc
 from warpsmith.tools.compile import Compiler, compile_candidate
 
 
@@ -136,6 +138,17 @@ def test_messages_are_cut_and_hold_no_folder_of_this_machine(compiler: Compiler)
     assert len(report.failure.message) < 600
 
 
+def test_device_headers_may_be_included_where_there_are_some(tmp_path: Path) -> None:
+    nvrtc = load_nvrtc()
+    if not include_dirs(nvrtc) and not nvrtc.has_bundled_headers:
+        pytest.skip("no CUDA headers on this machine")
+    half = (
+        "#include <cuda_fp16.h>\n"
+        + 'extern "C" __global__ void k(__half* y) { y[0] = __float2half(1.0f); }\n'
+    )
+    assert compile_candidate(candidate(half), "sm_90", cache_dir=tmp_path).ok
+
+
 def test_a_source_cannot_read_files_of_the_machine(compiler: Compiler, tmp_path: Path) -> None:
     secret = tmp_path / "secret.txt"
     secret.write_text("hunter2_is_the_word\n")
@@ -185,7 +198,7 @@ def test_equal_candidates_of_one_batch_are_compiled_once(compiler: Compiler) -> 
 
 
 def test_a_compile_without_end_is_stopped_and_the_next_one_works(tmp_path: Path) -> None:
-    with Compiler("sm_90", cache_dir=tmp_path, jobs=1, timeout_s=1.5) as compiler:
+    with Compiler("sm_90", cache_dir=tmp_path, jobs=1, timeout_s=4.0) as compiler:
         before = compiler.compile(candidate(copy_kernel()))
         first_pid = compiler.pids()
         stopped = compiler.compile(candidate(macro_bomb()))
@@ -195,14 +208,16 @@ def test_a_compile_without_end_is_stopped_and_the_next_one_works(tmp_path: Path)
         assert stopped.failure is not None
         assert (stopped.failure.stage, stopped.failure.kind) == ("compile", "timeout")
         assert compiler.pids() != first_pid
-        assert not compiler.compile(candidate(macro_bomb())).cached
+    assert len(list(tmp_path.rglob("*.json"))) == 2  # a timeout may be the machine's doing: it is not kept
 
 
-def test_a_bomb_does_not_hold_up_its_neighbours(tmp_path: Path) -> None:
+def test_a_bomb_does_not_hold_up_its_neighbours(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     batch = [candidate(macro_bomb()), *(candidate(copy_kernel(i)) for i in range(4))]
-    with Compiler("sm_90", cache_dir=tmp_path, jobs=2, timeout_s=2.0) as compiler:
+    with Compiler("sm_90", cache_dir=tmp_path, jobs=2, timeout_s=4.0) as compiler:
         reports = asyncio.run(compiler.compile_many(batch))
+    gc.collect()
     assert [report.ok for report in reports] == [False, True, True, True, True]
+    assert caplog.records == []
 
 
 def test_one_compiler_serves_several_event_loops(compiler: Compiler) -> None:

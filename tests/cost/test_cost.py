@@ -17,8 +17,9 @@ H200 = model_for("sm_90")
 GB = 1 << 30
 
 COPY = LaunchFeatures(
-    kernel="k", blocks=1 << 18, threads=256, registers=32, shared_bytes=0, dram_read=GB, dram_written=GB, l2_read=GB,
-    shared_traffic=0, flops=1 << 28, special_ops=0, instructions=1 << 30, bytes_in_flight=16, barriers=0,
+    kernel="k", blocks=1 << 18, threads=256, registers=32, shared_bytes=0, dram_read=GB, dram_written=GB,
+    l2_read=GB, shared_traffic=0, flops=1 << 28, special_ops=0, instructions=1 << 30, bytes_in_flight=16,
+    barriers=0,
 )  # fmt: skip
 
 
