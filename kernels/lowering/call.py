@@ -23,8 +23,6 @@ class Call:
     """Where in the node's output the value is wanted (for index-valued operators)."""
     fold: Callable[[ReductionKind, Value, CType], Value] | None = None
     """Reduces an operand over the reduced axes; set for reductions alone."""
-    count: int = 1
-    """Elements that the reduction folds into one."""
 
     def to(self, operand: Operand, ctype: CType) -> Value:
         """The operand converted to `ctype`; a number becomes a literal."""

@@ -21,25 +21,16 @@ from warpsmith.kernels.region import Level, Line, Load, MatmulRegion, Store
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """How a contraction names its operands: positions of A and B among the arguments and their axes."""
+    """Axes of a contraction's operands and of its result."""
 
-    a: int
-    b: int
-    a_axes: str
-    b_axes: str
-    out_axes: str
-    added: bool = False
-    """Whether argument 0 is added to the product, with `alpha` and `beta`."""
+    a: str
+    b: str
+    out: str
 
 
 MATMULS: dict[str, _Form] = {
-    "mm": _Form(0, 1, "mk", "kn", "mn"),
-    "bmm": _Form(0, 1, "bmk", "bkn", "bmn"),
-    "addmm": _Form(1, 2, "mk", "kn", "mn", added=True),
-    "baddbmm": _Form(1, 2, "bmk", "bkn", "bmn", added=True),
-    "mv": _Form(0, 1, "mk", "k", "m"),
-    "addmv": _Form(1, 2, "mk", "k", "m", added=True),
-    "dot": _Form(0, 1, "k", "k", ""),
+    "mm": _Form("mk", "kn", "mn"),
+    "bmm": _Form("bmk", "bkn", "bmn"),
 }
 """ATen name -> form."""
 
@@ -73,10 +64,9 @@ class _Lowering:
 
     def __post_init__(self) -> None:
         self.form = MATMULS[self.node.op]
-        spaces = ((self.form.a, self.form.a_axes), (self.form.b, self.form.b_axes))
         self.sizes = {"b": 1, "m": 1, "n": 1, "k": 1}
-        for argument, axes in spaces:
-            self.sizes |= dict(zip(axes, self.graph.spec(self._operand(argument)).shape, strict=True))
+        for operand, axes in ((0, self.form.a), (1, self.form.b)):
+            self.sizes |= dict(zip(axes, self.graph.spec(self._operand(operand)).shape, strict=True))
         self.evaluator = Evaluator(self.graph, Algebra(self.sizes), ValueTable(), self)
         self.accumulator = self.evaluator.table.load("", "float32", None)
 
@@ -84,12 +74,12 @@ class _Lowering:
         """Operands first, then every output."""
         roots = [self._output(position) for position in range(len(self.graph.outputs))]
         outside = [value for value, _ in roots]
-        a, b = (self._argument(self.form.a, self.form.a_axes), self._argument(self.form.b, self.form.b_axes))
+        a, b = self._argument(0, self.form.a), self._argument(1, self.form.b)
         for value in reachable([a, b, *outside]):
             if value is not self.accumulator:
                 self.writer.name(value, value.address)
         self.writer.names[self.accumulator.id] = "acc"
-        a_side, b_side, end = self._side([a], "bmk"), self._side([b], "bkn"), self._side(outside, "bmn")
+        a_side, b_side, end = self._side([a]), self._side([b]), self._side(outside)
         stores = tuple(self._store(position, *root) for position, root in enumerate(roots))
         return MatmulRegion(
             batch=self.sizes["b"], m=self.sizes["m"], n=self.sizes["n"], k=self.sizes["k"],
@@ -108,24 +98,9 @@ class _Lowering:
         """The accumulator, at the one place where this point's accumulator stands."""
         if node is not self.node:
             raise several_regions(node, f"is a second matmul beside {self.node.name}")
-        if index != tuple(self._axis(axis) for axis in self.form.out_axes):
+        if index != tuple(self._axis(axis) for axis in self.form.out):
             raise several_regions(node, "is wanted at another place than the point that computes it")
-        if not self.form.added:
-            return self.accumulator
-        return self._plus_added(evaluator, index)
-
-    def _plus_added(self, evaluator: Evaluator, index: Index) -> Value:
-        call = evaluator.call(self.node)
-        beta, alpha = self.node.kwargs.get("beta", 1), self.node.kwargs.get("alpha", 1)
-        product = self.accumulator if alpha == 1 else call.floats("{0} * {1}", self.accumulator, alpha)
-        if beta == 0:
-            return product
-        name = self._operand(0)
-        shape = self.graph.spec(name).shape
-        tail = index[len(index) - len(shape) :]
-        added = evaluator.value(name, tuple(Expr() if n == 1 else i for n, i in zip(shape, tail, strict=True)))
-        added = added if beta == 1 else call.floats("{0} * {1}", added, beta)
-        return call.floats("{0} + {1}", product, added)
+        return self.accumulator
 
     def _operand(self, position: int) -> str:
         ref: Any = self.node.args[position]
@@ -161,12 +136,11 @@ class _Lowering:
         assert refusal is not None
         raise refusal
 
-    def _side(self, ends: Sequence[Value], axes: str) -> _Side:
+    def _side(self, ends: Sequence[Value]) -> _Side:
         values = [value for value in reachable(ends) if value is not self.accumulator]
         level = self._levels(values)
         loads = tuple(self._load(value, level(value)) for value in values if value.kind == "load")
         made = [self.writer.line(v, level(v), force=v in ends) for v in values if v.kind != "load"]
-        del axes
         return _Side(loads, tuple(line for line in made if line is not None))
 
     def _levels(self, values: Sequence[Value]) -> Callable[[Value], Level]:

@@ -10,7 +10,7 @@ from warpsmith.kernels.errors import NotYetError
 from warpsmith.kernels.indexing import Algebra, Expr
 from warpsmith.kernels.lowering.call import Call
 from warpsmith.kernels.lowering.ops import POINTWISE
-from warpsmith.kernels.lowering.reductions import REDUCTIONS, reduced_dims
+from warpsmith.kernels.lowering.reductions import REDUCTIONS
 from warpsmith.kernels.lowering.values import CTYPES, CType, Value, ValueTable
 from warpsmith.kernels.lowering.views import VIEWS, Index, View
 from warpsmith.kernels.opgraph import NodeRef, OpGraph, OpNode
@@ -74,35 +74,21 @@ class Evaluator:
             tail = index[len(index) - len(shape) :]
             return self.value(value.name, tuple(Expr() if n == 1 else i for n, i in zip(shape, tail, strict=True)))
 
-        args = [argument(arg) for arg in node.args]
-        kwargs = {key: argument(arg) for key, arg in node.kwargs.items() if key not in _IGNORED_KEYWORDS}
+        call = self.call(node, index)
         try:
-            return self.call(node, index).to(POINTWISE[node.op](self.call(node, index), *args, **kwargs), ctype_of(node))
+            return call.to(POINTWISE[node.op](call, *(argument(arg) for arg in node.args)), call.out)
         except TypeError as error:
             raise unsupported(node, f"this form of it ({error})") from error
 
     def _view(self, node: OpNode, index: Index) -> Value:
         shape = self.operand_shape(node)
         view = View(self.algebra, index, shape, node.out.shape)
-        kwargs = {key: value for key, value in node.kwargs.items() if key not in _IGNORED_KEYWORDS}
-        try:
-            inner = VIEWS[node.op](view, *node.args[1:], **kwargs)
-        except TypeError as error:
-            raise unsupported(node, f"this form of it ({error})") from error
-        return self.value(first_operand(node), inner)
+        return self.value(first_operand(node), VIEWS[node.op](view, *node.args[1:]))
 
     def _reduction(self, node: OpNode, index: Index) -> Value:
-        shape = self.operand_shape(node)
-        try:
-            dims, keepdim = reduced_dims(node.op, node.args[1:], node.kwargs, len(shape))
-        except TypeError as error:
-            raise unsupported(node, f"this form of it ({error})") from error
+        _, dims, keepdim = node.args
         kept = tuple(i for d, i in enumerate(index) if d not in dims) if keepdim else index
         return self.anchors.reduction(self, node, dims, kept)
-
-
-_IGNORED_KEYWORDS = frozenset({"dtype", "layout", "device", "pin_memory", "memory_format", "implicit", "requires_grad"})
-"""Their effect is in the output's spec already."""
 
 
 def kind_of(node: OpNode) -> str:

@@ -247,11 +247,8 @@ class _Builder:
                 return table.reduce(kind, value, ctype, position if kind.startswith("arg") else None)
             return table.constant(0, ctype) if kind.startswith("arg") else table.cast(value, ctype)
 
-        call = replace(self.evaluator.call(node), fold=fold, count=count)
-        try:
-            return REDUCTIONS[node.op](call, operand, *node.args[1:], **node.kwargs)
-        except TypeError as error:
-            raise unsupported(node, f"this form of it ({error})") from error
+        call = replace(self.evaluator.call(node), fold=fold)
+        return REDUCTIONS[node.op](call, operand)
 
 
 def output_strides(graph: OpGraph, position: int) -> tuple[int, ...]:
