@@ -5,6 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+ITEM_BYTES = {
+    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1,
+    "uint8": 1, "bool": 1, "complex64": 8, "complex128": 16,
+}  # fmt: skip
+
 Pattern = Literal["pointwise", "view", "broadcast", "reduction", "matmul", "anchor", "constant"]
 
 
@@ -25,6 +30,11 @@ class TensorSpec:
             count *= size
         return count
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements, strides aside."""
+        return self.numel * ITEM_BYTES[self.dtype]
+
 
 @dataclass(frozen=True, slots=True)
 class GraphInput:
@@ -44,7 +54,8 @@ class OpNode:
     """One primitive operator.
 
     `op` is the ATen overload packet name without namespace (`add`, `amax`, `sum`, `mm`, `permute`, `where`, ...);
-    `args` holds node names (as `NodeRef`) and literals in ATen order, `kwargs` likewise.
+    `args` holds node names (as `NodeRef`) and literals in the canonical order of kernels/canonical.py (for pointwise
+    operators and anchors: ATen's order), `kwargs` likewise.
     """
 
     name: str
@@ -87,11 +98,8 @@ class OpGraph:
     @property
     def floor_bytes(self) -> int:
         """Every used input read once and every output written once."""
-        item = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1,
-                "uint8": 1, "bool": 1}  # fmt: skip
-        read = sum(leaf.spec.numel * item[leaf.spec.dtype] for leaf in self.inputs.values())
-        written = sum(self.spec(ref.name).numel * item[self.spec(ref.name).dtype] for ref in self.outputs)
-        return read + written
+        read = sum(leaf.spec.nbytes for leaf in self.inputs.values())
+        return read + sum(self.spec(ref.name).nbytes for ref in self.outputs)
 
     @property
     def flops(self) -> int:
