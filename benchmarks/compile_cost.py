@@ -148,7 +148,9 @@ def markdown(result: dict[str, Any]) -> str:
     def times(key: str) -> str:
         return f"{result[key]:.0f}x" if result[key] else f"not measured: {result['load_inline_missing']}"
 
-    head = "| device | NVRTC | torch | cores | ours, s | with start, s | load_inline, s | ratio | with start |"
+    head = (
+        "| device | NVRTC | torch | cores | ours, s | with start, s | load_inline, s | ratio | with start |"
+    )
     cells = (
         result["device"] or "no GPU", result["nvrtc"], result["torch"], result["cores"], median("ours_s"),
         median("ours_with_start_s"), median("load_inline_s"), times("ratio"), times("ratio_with_start"),

@@ -97,7 +97,14 @@ def markdown(results: list[FamilyResult]) -> str:
     head = "| family | candidates | problems | Spearman | goal | best by estimate / best |"
     rows = []
     for r in results:
-        cells = (r.family, r.candidates, r.problems, _number(r.spearman), _verdict(r.spearman), _number(r.loss))
+        cells = (
+            r.family,
+            r.candidates,
+            r.problems,
+            _number(r.spearman),
+            _verdict(r.spearman),
+            _number(r.loss),
+        )
         rows.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join((head, "|---|---|---|---|---|---|", *rows))
 
