@@ -1,0 +1,229 @@
+"""The command line: flags, exit codes and nothing else. Heavy imports happen inside the commands."""
+
+from __future__ import annotations
+
+import enum
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from warpsmith import __version__
+from warpsmith.kernels.errors import UserError, WarpsmithError
+
+app = typer.Typer(
+    name="warpsmith",
+    help="Turns PyTorch modules into fast CUDA kernels that are verified at every step.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+class DeviceChoice(enum.StrEnum):
+    """Where candidates run."""
+
+    auto = "auto"
+    gpu = "gpu"
+    cpu = "cpu"
+
+
+class Mode(enum.StrEnum):
+    """torch's module mode."""
+
+    eval = "eval"
+    train = "train"
+
+
+class Precision(enum.StrEnum):
+    """How far a kernel may leave the baseline's own precision."""
+
+    exact = "exact"
+    compensated = "compensated"
+    lower = "lower"
+
+
+class ExportKind(enum.StrEnum):
+    """Forms of export."""
+
+    cu = "cu"
+    model_new = "model_new"
+    extension = "extension"
+
+
+ProblemArg = Annotated[str, typer.Argument(help="A KernelBench-style file, or module.py:callable with --inputs.")]
+DeviceOpt = Annotated[
+    DeviceChoice, typer.Option("--device", help="Where candidates run; auto takes a GPU if there is one.")
+]
+ArchOpt = Annotated[
+    str | None,
+    typer.Option("--arch", help="Architecture to compile for, e.g. sm_90 (default: the GPU's, else sm_90)."),
+]
+SetOpt = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=LITERAL", help="Override a module-level constant of the problem; repeatable."),
+]
+InputsOpt = Annotated[
+    str | None,
+    typer.Option("--inputs", help="Example inputs of module.py:callable, e.g. 'f32[4096,1024] f32[1024]'."),
+]
+ModeOpt = Annotated[Mode, typer.Option("--mode", help="Module mode.")]
+PrecisionOpt = Annotated[Precision, typer.Option("--precision", help="Precision class that candidates may use.")]
+SeedOpt = Annotated[int, typer.Option("--seed", help="Seed of the proposals (inputs of the judge are always fresh).")]
+OutOpt = Annotated[Path, typer.Option("--out", help="Folder for run folders.")]
+JsonOpt = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else.")]
+JsonlOpt = Annotated[bool, typer.Option("--jsonl", help="Events as JSON lines on stdout as they happen.")]
+QuietOpt = Annotated[bool, typer.Option("--quiet", help="No progress, only the result.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"warpsmith {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Turns PyTorch modules into fast CUDA kernels that are verified at every step."""
+
+
+@app.command()
+def optimize(
+    problem: ProblemArg,
+    device: DeviceOpt = DeviceChoice.auto,
+    arch: ArchOpt = None,
+    set_: SetOpt = None,
+    inputs: InputsOpt = None,
+    mode: ModeOpt = Mode.eval,
+    precision: PrecisionOpt = Precision.exact,
+    policy: Annotated[str, typer.Option("--policy", help="builtin, random, default or cost-model.")] = "builtin",
+    budget: Annotated[int, typer.Option("--budget", min=1, help="Candidates to evaluate.")] = 64,
+    verdicts: Annotated[int, typer.Option("--verdicts", min=1, help="Finalists that get the full verdict.")] = 4,
+    minutes: Annotated[float | None, typer.Option("--minutes", min=0.0, help="Wall-clock budget.")] = None,
+    max_cost: Annotated[
+        float | None, typer.Option("--max-cost", min=0.0, help="Money budget in USD for chat models.")
+    ] = None,
+    resume: Annotated[Path | None, typer.Option("--resume", help="Continue this run folder.")] = None,
+    seed: SeedOpt = 0,
+    out: OutOpt = Path("runs"),
+    json: JsonOpt = False,
+    jsonl: JsonlOpt = False,
+    quiet: QuietOpt = False,
+) -> None:
+    """Find the fastest verified kernels for one problem."""
+    from warpsmith.app.display import make_display
+    from warpsmith.app.optimize import OptimizeSettings, run_optimize
+
+    settings = OptimizeSettings(
+        problem=problem, device=device.value, arch=arch, overrides=_overrides(set_), inputs=inputs,
+        mode=mode.value, precision=precision.value, policy=policy, budget=budget, verdicts=verdicts,
+        minutes=minutes,
+        max_cost=max_cost, resume=resume, seed=seed, out=out,
+    )  # fmt: skip
+    with make_display(json=json, jsonl=jsonl, quiet=quiet) as display:
+        raise typer.Exit(run_optimize(settings, display))
+
+
+@app.command()
+def judge(
+    problem: ProblemArg,
+    candidate: Annotated[Path, typer.Argument(help="Folder with kernel.cu and launch.json.")],
+    device: DeviceOpt = DeviceChoice.auto,
+    arch: ArchOpt = None,
+    set_: SetOpt = None,
+    inputs: InputsOpt = None,
+    mode: ModeOpt = Mode.eval,
+    json: JsonOpt = False,
+    quiet: QuietOpt = False,
+) -> None:
+    """Full verdict on a candidate that someone else wrote."""
+    from warpsmith.app.display import make_display
+    from warpsmith.app.judge import JudgeSettings, run_judge
+
+    settings = JudgeSettings(problem=problem, candidate=candidate, device=device.value, arch=arch,
+                             overrides=_overrides(set_), inputs=inputs, mode=mode.value)  # fmt: skip
+    with make_display(json=json, jsonl=False, quiet=quiet) as display:
+        raise typer.Exit(run_judge(settings, display))
+
+
+@app.command()
+def baseline(
+    problem: ProblemArg,
+    device: DeviceOpt = DeviceChoice.auto,
+    arch: ArchOpt = None,
+    set_: SetOpt = None,
+    inputs: InputsOpt = None,
+    mode: ModeOpt = Mode.eval,
+    max_autotune: Annotated[
+        bool, typer.Option("--max-autotune", help="Also torch.compile max-autotune (minutes).")
+    ] = False,
+    json: JsonOpt = False,
+    quiet: QuietOpt = False,
+) -> None:
+    """Eager, torch.compile and the naive kernel, timed."""
+    from warpsmith.app.baseline import BaselineSettings, run_baseline
+    from warpsmith.app.display import make_display
+
+    settings = BaselineSettings(problem=problem, device=device.value, arch=arch, overrides=_overrides(set_),
+                                inputs=inputs, mode=mode.value, max_autotune=max_autotune)  # fmt: skip
+    with make_display(json=json, jsonl=False, quiet=quiet) as display:
+        raise typer.Exit(run_baseline(settings, display))
+
+
+@app.command()
+def export(
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    as_: Annotated[
+        ExportKind,
+        typer.Option("--as", help="cu: kernel.cu and launch.json; model_new: a KernelBench ModelNew."),
+    ] = ExportKind.model_new,
+    to: Annotated[Path | None, typer.Option("--to", help="Where to write (default: stdout for one file).")] = None,
+    json: JsonOpt = False,
+) -> None:
+    """Write a run's best kernel in another form."""
+    from warpsmith.app.export import run_export
+
+    if as_ is ExportKind.extension:
+        raise UserError("export --as extension is not there yet; use --as cu or --as model_new")
+    raise typer.Exit(run_export(run, as_.value, to, json=json))
+
+
+@app.command()
+def doctor(json: JsonOpt = False) -> None:
+    """Say what this machine can do, what it lacks and how to mend that."""
+    from warpsmith.app.doctor_command import run_doctor
+
+    raise typer.Exit(run_doctor(json=json))
+
+
+def _overrides(pairs: list[str] | None) -> dict[str, str]:
+    """`NAME=LITERAL` pairs as a dict; the literal is parsed where the problem is loaded."""
+    found: dict[str, str] = {}
+    for pair in pairs or []:
+        name, equals, literal = pair.partition("=")
+        if not equals or not name.strip().isidentifier():
+            raise UserError(f"--set {pair!r}: write NAME=LITERAL, e.g. --set dim=1024")
+        found[name.strip()] = literal.strip()
+    return found
+
+
+def _fail(error: WarpsmithError) -> NoReturn:
+    typer.echo(f"error: {error}", err=True)
+    sys.exit(error.exit_code)
+
+
+def main() -> None:
+    """Entry point: errors of ours become one line and their exit code, an interrupt 130."""
+    try:
+        app()
+    except WarpsmithError as error:
+        _fail(error)
+    except KeyboardInterrupt:
+        typer.echo("interrupted; everything finished so far is kept", err=True)
+        sys.exit(130)

@@ -1,0 +1,80 @@
+"""How figures are worded: every number carries its label (measured or estimated, provenance, class)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from warpsmith.kernels.records import Outcome
+
+
+def duration(us: float) -> str:
+    """Microseconds for a reader: `812 ns`, `184.2 µs`, `5.27 ms`."""
+    if us < 1.0:
+        return f"{us * 1e3:.0f} ns"
+    return f"{us:.1f} µs" if us < 1e3 else f"{us / 1e3:.2f} ms"
+
+
+def slots_text(slots: Mapping[str, Any], limit: int = 8) -> str:
+    """Choice slots as `name=value`; code slots (multi-line or long text) are left out."""
+    short = [f"{name}={value}" for name, value in slots.items() if len(str(value)) <= 24 and "\n" not in str(value)]
+    return " ".join(short[:limit])
+
+
+def outcome_line(data: Mapping[str, Any]) -> str:
+    """One evaluated candidate: place in the budget, status, time with its label, what it was."""
+    index, budget = data.get("index"), data.get("budget")
+    place = f"[{index:>3}/{budget}]" if index is not None and budget is not None else "[full   ]"
+    status = str(data.get("status", "?"))
+    time_us, estimated = data.get("time_us"), data.get("estimated_us")
+    if time_us is not None:
+        speed = f"{duration(time_us):>10} measured "
+    elif estimated is not None and status in ("ok", "screened"):
+        speed = f"{duration(estimated):>10} estimated"
+    else:
+        speed = f"{'':>20}"
+    mark = "*" if data.get("best") else " "
+    text = f"{place}{mark}{status:<14} {speed} {data.get('family', ''):<8} {slots_text(data.get('slots') or {})}"
+    failure = data.get("failure")
+    return f"{text.rstrip()}  {failure}" if failure else text.rstrip()
+
+
+def speedup_text(outcome: Outcome) -> list[str]:
+    """A line for each measured ratio, with interval, baseline and n."""
+    lines = []
+    for name, ratio in (outcome.speedup or {}).items():
+        n = outcome.time_us.n if outcome.time_us else 0
+        lines.append(f"  {ratio.value:.3f}x over {name} (95 % interval {ratio.low:.3f} to {ratio.high:.3f}, n={n})")
+    return lines
+
+
+def verdict_text(outcome: Outcome) -> str:
+    """The whole verdict on one candidate, for a reader."""
+    lines = [f"candidate {outcome.candidate}: {outcome.status}"]
+    if outcome.failure is not None:
+        where = f" in slot {outcome.failure.slot}" if outcome.failure.slot else ""
+        lines.append(f"  {outcome.failure.stage}{where}: {outcome.failure.message}")
+    if outcome.status == "ok":
+        lines.append(
+            f"  verified on {outcome.verified_on}; {outcome.provenance}, {outcome.precision_class}; "
+            f"error ratio to eager {_figure(outcome.error_ratio)}, "
+            f"max abs error {_figure(outcome.max_abs_error)}"
+        )
+    if outcome.time_us is not None:
+        q = outcome.time_us
+        lines.append(f"  {duration(q.p50)} measured (p10 {duration(q.p10)}, p90 {duration(q.p90)}, n={q.n})")
+    elif outcome.estimated_us is not None and outcome.correct:
+        lines.append(f"  {duration(outcome.estimated_us)} estimated by the cost model, not measured")
+    lines += speedup_text(outcome)
+    if outcome.roofline_fraction is not None:
+        lines.append(f"  {outcome.roofline_fraction:.0%} of the roofline")
+    if outcome.registers is not None:
+        lines.append(
+            f"  {outcome.registers} registers, {outcome.spills} B spilled, {outcome.shared_bytes} B shared memory"
+        )
+    lines += [f"  warning: {text}" for text in outcome.warnings]
+    return "\n".join(lines)
+
+
+def _figure(value: float | None) -> str:
+    return "not taken" if value is None else f"{value:.3g}"

@@ -1,0 +1,123 @@
+"""Bad input: exit 2, one clear message naming the remedy, no traceback, nothing lost."""
+
+import json
+from pathlib import Path
+
+import pytest
+from support.command import Run
+from support.problems import WRONG, problem
+
+
+def refused(done: "object", *words: str) -> None:
+    """Asserts a clear refusal whose message has these words."""
+    stderr, stdout = done.stderr, done.stdout  # type: ignore[attr-defined]
+    assert done.returncode == 2, stderr  # type: ignore[attr-defined]
+    assert "Traceback" not in stderr + stdout
+    assert len(stderr.strip().splitlines()) <= 12
+    for word in words:
+        assert word in stderr
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_problem_file(warpsmith: Run, tmp_path: Path, case: str) -> None:
+    text, word = WRONG[case]
+    path = tmp_path / "wrong.py"
+    path.write_text(text)
+    refused(warpsmith("optimize", path, "--device", "cpu", "--budget", "1"), word)
+
+
+def test_a_missing_file(warpsmith: Run) -> None:
+    refused(warpsmith("optimize", "nowhere.py"), "nowhere.py")
+
+
+@pytest.mark.parametrize(
+    ("pair", "words"),
+    [
+        ("colums=8", ("colums", "cols")),
+        ("cols='wide'", ("cols",)),
+        ("cols=-3", ("cols",)),
+        ("cols=(1,2)", ("cols",)),
+        ("cols", ("NAME=LITERAL",)),
+        ("cols=os.getcwd()", ("cols",)),
+    ],
+)
+def test_a_wrong_override(warpsmith: Run, tmp_path: Path, pair: str, words: tuple[str, ...]) -> None:
+    path = tmp_path / "good.py"
+    path.write_text(problem())
+    refused(warpsmith("optimize", path, "--set", pair), *words)
+
+
+def test_a_wrong_architecture(warpsmith: Run, tmp_path: Path) -> None:
+    path = tmp_path / "good.py"
+    path.write_text(problem())
+    refused(warpsmith("optimize", path, "--device", "cpu", "--arch", "sm_12345"), "sm_12345", "sm_90")
+
+
+def test_an_unknown_policy(warpsmith: Run, tmp_path: Path) -> None:
+    path = tmp_path / "good.py"
+    path.write_text(problem())
+    refused(warpsmith("optimize", path, "--device", "cpu", "--policy", "wizard"), "wizard", "builtin")
+
+
+def test_compensated_precision_is_not_there_yet(warpsmith: Run, tmp_path: Path) -> None:
+    path = tmp_path / "good.py"
+    path.write_text(problem())
+    refused(warpsmith("optimize", path, "--precision", "compensated"), "compensated")
+
+
+def test_out_of_memory(warpsmith: Run, tmp_path: Path) -> None:
+    path = tmp_path / "huge.py"
+    path.write_text(
+        problem(inputs="torch.rand(rows, cols), torch.rand(1)").replace(
+            "def forward(self, x)", "def forward(self, x, y)"
+        )
+    )
+    refused(warpsmith("optimize", path, "--device", "cpu", "--set", f"rows={2**40}"), "--set")
+
+
+def test_a_foreign_run_folder(warpsmith: Run, tmp_path: Path) -> None:
+    path = tmp_path / "good.py"
+    path.write_text(problem())
+    foreign = tmp_path / "photos"
+    foreign.mkdir()
+    refused(warpsmith("optimize", path, "--device", "cpu", "--resume", foreign), "photos")
+    refused(warpsmith("export", foreign), "photos")
+
+
+def test_a_broken_run_folder(warpsmith: Run, tmp_path: Path) -> None:
+    path = tmp_path / "good.py"
+    path.write_text(problem())
+    assert warpsmith("optimize", path, "--device", "cpu", "--budget", "2").returncode == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    (run / "manifest.json").write_text("{}")
+    refused(warpsmith("optimize", path, "--device", "cpu", "--resume", run), "manifest.json")
+
+
+def test_a_run_of_another_problem(warpsmith: Run, tmp_path: Path) -> None:
+    path = tmp_path / "good.py"
+    path.write_text(problem())
+    assert warpsmith("optimize", path, "--device", "cpu", "--budget", "2").returncode == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    other = tmp_path / "other.py"
+    other.write_text(problem("torch.exp(x)"))
+    before = (run / "results.jsonl").read_text()
+    refused(warpsmith("optimize", other, "--device", "cpu", "--resume", run), "problem")
+    assert (run / "results.jsonl").read_text() == before
+
+
+@pytest.mark.parametrize("spoil", ["missing", "not json", "unknown field", "no kernel"])
+def test_a_wrong_candidate_folder(warpsmith: Run, tmp_path: Path, spoil: str) -> None:
+    path = tmp_path / "good.py"
+    path.write_text(problem())
+    folder = tmp_path / "candidate"
+    folder.mkdir()
+    if spoil != "missing":
+        (folder / "kernel.cu").write_text('extern "C" __global__ void relu(const float* a, float* b) {}\n')
+        step = {"kernel": "relu", "grid": [1, 1, 1], "block": [32, 1, 1], "args": ["in0", "out0"]}
+        plan = {"schema_version": 1, "steps": [step]}
+        if spoil == "unknown field":
+            plan["gird"] = 1
+        if spoil == "no kernel":
+            (folder / "kernel.cu").unlink()
+        (folder / "launch.json").write_text("{" if spoil == "not json" else json.dumps(plan))
+    refused(warpsmith("judge", path, folder, "--device", "cpu"))

@@ -1,0 +1,31 @@
+"""Problem files that are wrong in one way each, and small good ones, as text."""
+
+HEAD = "import torch\nimport torch.nn as nn\n\n"
+MODEL = "class Model(nn.Module):\n    def forward(self, x):\n        return {body}\n\n"
+TAIL = (
+    "rows = 4\ncols = 64\n\ndef get_inputs():\n    return [{inputs}]\n\n"
+    "def get_init_inputs():\n    return []\n"
+)
+
+
+def problem(body: str = "torch.relu(x)", inputs: str = "torch.rand(rows, cols)") -> str:
+    """A KernelBench-style file around one expression of `x`."""
+    return HEAD + MODEL.format(body=body) + TAIL.format(inputs=inputs)
+
+
+WRONG = {
+    "syntax error": ("def broken(:\n", "line 1"),
+    "raises on import": (HEAD + "value = 1\nraise RuntimeError('no luck')\n", "no luck"),
+    "lacks Model": (HEAD + "def get_inputs():\n    return []\n", "Model"),
+    "lacks get_inputs": (HEAD + MODEL.format(body="x"), "get_inputs"),
+    "returns no tensors": (problem("3"), "tensor"),
+    "inputs hold no tensor": (problem(inputs="1, 2"), ""),
+    "forward raises": (problem("x @ x"), ""),
+    "no family": (problem("torch.cumsum(x, 1)"), "cumsum"),
+    "convolution": (problem("torch.nn.functional.avg_pool1d(x, 2)"), "pool"),
+    "several regions": (problem("torch.softmax(torch.softmax(x, 1), 0)"), "region"),
+    "integer input": (problem("x + 1", "torch.arange(8)"), "int64"),
+    "boolean input": (problem("x.logical_not()", "torch.rand(4) > 0.5"), "bool"),
+    "half input": (problem(inputs="torch.rand(4, 8).half()"), "float16"),
+    "bfloat16 input": (problem(inputs="torch.rand(4, 8).bfloat16()"), "bfloat16"),
+}
