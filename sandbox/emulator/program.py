@@ -21,6 +21,7 @@ from warpsmith.sandbox.emulator.ptx import (
     Instr,
     Module,
     Operand,
+    Reg,
     Refused,
     Variable,
 )
