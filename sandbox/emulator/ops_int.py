@@ -174,7 +174,7 @@ def integer_extreme(c: Emitter, i: Instr) -> None:
         return
     a, b = (c.read(operand, kind) for operand in i.operands[1:])
     text = f"{name}({a}, {b})"
-    c.write(i.operands[0], kind, f"np.maximum({text}, 0)" if relu else text)
+    c.write(i.operands[0], kind, f"np.maximum({text}, 0)" if middle else text)
 
 
 @opcode("shl", "shr")
