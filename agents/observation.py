@@ -1,4 +1,4 @@
-"""Observations: the little that a role is shown, built from recorded outcomes and the same for every policy."""
+"""Observations: the little that a role is shown, from recorded outcomes, the same for every policy."""
 
 from __future__ import annotations
 
@@ -120,7 +120,8 @@ def lag(outcome: Outcome) -> dict[str, float]:
 
 
 def _excess(name: str, value: float) -> dict[str, float]:
-    """How bad one counter is, by role. Ideals: 4 sectors of 32 bytes a request of 4-byte accesses, no conflicts, no
+    """How bad one counter is, by role. Ideals: 4 sectors of 32 bytes a request of 4-byte accesses, no
+    conflicts, no
     divergence, full occupancy."""
     if "sectors_per_request" in name:
         return {"memory": max(0.0, (value - 16.0) / 16.0)}

@@ -50,10 +50,17 @@ def trial_of(
         sigma = (outcome.time_us.p90 - outcome.time_us.p10) / 2.563
         margin = 1.96 * 1.253 * sigma / (max(outcome.time_us.n, 1) ** 0.5) / outcome.time_us.p50
     return Trial(
-        values=values, cost=outcome.cost_us if outcome.correct else None, margin=margin, failure=outcome.failure,
-        spills=outcome.spills or 0, kind=kind, role=role, candidate=outcome.candidate,
-        base=base, step=step,
-    )  # fmt: skip
+        values=values,
+        cost=outcome.cost_us if outcome.correct else None,
+        margin=margin,
+        failure=outcome.failure,
+        spills=outcome.spills or 0,
+        kind=kind,
+        role=role,
+        candidate=outcome.candidate,
+        base=base,
+        step=step,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +74,8 @@ class Request:
     seed: int
     step: int
     role: str | None = None
-    """The acting role of a refine or repair round; in an escape round the one that is disturbed (None: all)."""
+    """The acting role of a refine or repair round; in an escape round the one that is disturbed (None:
+    all)."""
     patient: int | None = None
     """Repair rounds: index in `history` of the trial to mend."""
     observations: Mapping[str, Observation] = field(default_factory=dict)
@@ -111,7 +119,8 @@ class Policy(Protocol):
         """What the planner compares families by: one valid combination of this space."""
 
     def propose(self, request: Request) -> list[Proposal]:
-        """At most `request.count` valid combinations that are not in the history; none: nothing left to try."""
+        """At most `request.count` valid combinations that are not in the history; none: nothing left to
+        try."""
 
 
 def proposal(space: SearchSpace, values: Values, base: Trial | None, why: str) -> Proposal:

@@ -39,7 +39,8 @@ def prior_logits(grid: Grid) -> list[Floats]:
 
 
 def updated_logits(grid: Grid, history: Sequence[Trial]) -> list[Floats]:
-    """Prior logits after one policy-gradient step a trial, in order, with the trial's rank score as advantage."""
+    """Prior logits after one policy-gradient step a trial, in order, with the trial's rank score as
+    advantage."""
     logits = prior_logits(grid)
     scores = rank_scores([t.cost for t in history], [t.margin for t in history])
     for trial, score in zip(history, scores, strict=True):

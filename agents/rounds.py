@@ -36,7 +36,8 @@ def next_round(
     left: int,
     lag: Mapping[str, float] | None = None,
 ) -> Round:
-    """The next round given all trials so far; `left` evaluations remain; `lag` favours roles whose counters lag."""
+    """The next round given all trials so far; `left` evaluations remain; `lag` favours roles whose counters
+    lag."""
     count = max(1, min(batch, left))
     if not history:
         return Round("start", count)
@@ -67,7 +68,8 @@ def since_progress(history: Sequence[Trial]) -> int:
 def patient_of(history: Sequence[Trial]) -> int | None:
     """Index of the trial to mend next, or None.
 
-    An incumbent that spills and a search in which nothing runs get up to `REPAIR_LIMIT` attempts; another failure of
+    An incumbent that spills and a search in which nothing runs get up to `REPAIR_LIMIT` attempts; another
+    failure of
     the last round gets one, as long as repairs stay a small part of the search.
     """
     attempts = {
@@ -102,7 +104,8 @@ def role_gains(history: Sequence[Trial]) -> dict[str, tuple[float, int]]:
 
 
 def _most_promising_role(space: SearchSpace, history: Sequence[Trial], lag: Mapping[str, float]) -> str:
-    """The role with the highest upper bound on its gain; unvisited roles first, those that lag before others."""
+    """The role with the highest upper bound on its gain; unvisited roles first, those that lag before
+    others."""
     gains = role_gains(history)
     total = sum(n for _, n in gains.values()) + 1
 

@@ -1,4 +1,4 @@
-"""Search spaces as policies see them: slots with finite values, one validity rule, a prior and an estimate."""
+"""Search spaces as policies see them: finite slots, one validity rule, a prior and an estimate."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ class SearchSpace(Protocol):
         """Cost in microseconds from a model, or None where there is none."""
 
     def demand(self, values: Values) -> Mapping[str, float]:
-        """Estimated use of what a launch can run out of: `threads`, `registers`, `shared_memory` (any subset)."""
+        """Estimated use of what a launch can run out of: `threads`, `registers`, `shared_memory` (any
+        subset)."""
 
 
 @dataclass(frozen=True, eq=False)
