@@ -41,7 +41,7 @@ class Check(Record):
 
 
 def diagnose(*, runs_dir: Path = Path("runs"), cache_dir: Path | None = None) -> list[Check]:
-    """All checks, in a fixed order. None of them raises; `fail` means that something the product needs is missing."""
+    """All checks, in a fixed order; none raises. `fail`: something that the product needs is missing."""
     cache = cache_dir or default_cache_dir()
     facts = probe()
     nvrtc = _nvrtc_or_none()
@@ -173,7 +173,7 @@ def check_driver(facts: DriverFacts) -> Check:
             name="gpu",
             state="warn",
             detail=facts.error,
-            remedy="to run on a GPU install NVIDIA's driver; without one kernels run in the emulator (--device cpu)",
+            remedy="install NVIDIA's driver to run on a GPU; without one the emulator runs kernels",
         )
     if not facts.devices:
         detail = f"driver for CUDA {facts.cuda_version}, but no visible GPU"
@@ -195,7 +195,7 @@ def check_match(facts: DriverFacts, nvrtc: Nvrtc | None) -> Check:
             name="driver and nvrtc",
             state="fail",
             detail=f"{detail}: a CUDA {driver_major} driver cannot load cubins of CUDA {nvrtc.major}",
-            remedy=f"pip install nvidia-cuda-nvrtc-cu{driver_major} and remove nvidia-cuda-nvrtc, or update the driver",
+            remedy=f"replace nvidia-cuda-nvrtc by nvidia-cuda-nvrtc-cu{driver_major}, or update the driver",
         )
     unknown = [d for d in facts.devices if int(f"{d['major']}{d['minor']}") not in nvrtc.archs]
     if unknown:

@@ -138,8 +138,8 @@ def _launch(launch: LaunchFeatures, device: DeviceModel, *, first: bool) -> Brea
 
 def _terms(launch: LaunchFeatures, device: DeviceModel, held: Occupancy) -> dict[str, float]:
     """Seconds that each resource alone would take."""
-    dram = launch.dram_read + launch.dram_written
-    l2 = launch.l2_read + launch.dram_written
+    dram = (launch.dram_read, launch.dram_written)
+    l2 = (launch.l2_read, launch.dram_written)
     sm_clocks = device.sms * device.clock_hz
     on_chip = _imbalance(launch.blocks, device.sms) / sm_clocks
     busy = _latency_hiding(launch, held, device.sms)
@@ -158,25 +158,23 @@ def _terms(launch: LaunchFeatures, device: DeviceModel, held: Occupancy) -> dict
 
 
 def _memory_time(
-    launch: LaunchFeatures, device: DeviceModel, held: Occupancy, amount: int, rate: float, latency_s: float
+    launch: LaunchFeatures, device: DeviceModel, held: Occupancy, traffic: tuple[int, int], rate: float, latency_s: float
 ) -> float:
-    """Seconds to move `amount` bytes, full waves and the last partial one each at the rate they sustain."""
+    """Seconds to read and write `traffic` bytes: full waves and the last partial one, each at the rate it sustains.
+
+    Only reads are waited for, so only they are held to the bytes in flight; writes are sent off.
+    """
     room = held.blocks_per_sm * device.sms
     full, rest = divmod(launch.blocks, room)
-    per_block = amount / launch.blocks
+    read, moved = traffic[0] / launch.blocks, sum(traffic) / launch.blocks
     seconds = 0.0
     for times, blocks in ((full, room), (1, rest)):
         if times and blocks:
-            in_flight = blocks * launch.threads * max(launch.bytes_in_flight, 1)
             links = min(blocks, device.sms) * LINK_BYTES_PER_CLOCK * device.clock_hz
-            seconds += times * blocks * per_block / _sustained(min(rate, links), in_flight, latency_s)
+            by_rate = blocks * moved / min(rate, links)
+            by_latency = latency_s * read / (launch.threads * max(launch.bytes_in_flight, 1))
+            seconds += times * (by_rate**KNEE + by_latency**KNEE) ** (1.0 / KNEE)
     return seconds
-
-
-def _sustained(rate: float, in_flight: int, latency_s: float) -> float:
-    """Bytes a second that `in_flight` bytes keep going at this latency, with a rounded knee at `rate`."""
-    possible = in_flight / latency_s
-    return float((possible**-KNEE + rate**-KNEE) ** (-1.0 / KNEE))
 
 
 def _imbalance(blocks: int, sms: int) -> float:

@@ -100,10 +100,13 @@ class CompileWorker:
         answer["cubin"] = base64.b64decode(answer["cubin"])
         return CompileReply(**answer)
 
+    def kill(self) -> None:
+        """Kill the process; a compile under way in another thread then raises WorkerDied."""
+        self._process.kill()
+
     def close(self) -> None:
         """Kill the process and reap it; closing twice is harmless."""
-        if self._process.poll() is None:
-            self._process.kill()
+        self._process.kill()
         self._process.wait()
         self._requests.close()
         self._answers.close()
@@ -137,15 +140,20 @@ class CompilePool:
         with self._lock:
             return tuple(sorted(worker.pid for worker in self._workers if worker.alive))
 
+    @property
+    def closed(self) -> bool:
+        """Whether `close` has been called."""
+        return not self._finalizer.alive
+
     def close(self) -> None:
-        """Kill the processes; compiles under way raise WorkerDied."""
+        """Kill the processes; compiles under way raise WorkerDied, queued ones are cancelled."""
         self._finalizer()
 
     def _run(self, source: str, options: tuple[str, ...], timeout_s: float) -> CompileReply:
         try:
             return self._worker().compile(source, options, timeout_s)
         except WorkerDied:
-            if not self._finalizer.alive:
+            if self.closed:
                 raise
         # The process may have been killed from outside; only a second death says something about the source.
         return self._worker().compile(source, options, timeout_s)
@@ -169,8 +177,7 @@ def _shut_down(
     with lock:
         running = list(workers)
     for worker in running:
-        if worker.alive:
-            os.kill(worker.pid, signal.SIGKILL)
+        worker.kill()
     executor.shutdown(wait=True)
     for worker in running:
         worker.close()

@@ -141,6 +141,8 @@ class Compiler:
             message = f"the compiler was stopped after {self.timeout_s:g} s"
             return self._failed(Failure(stage="compile", kind="timeout", message=message), self.timeout_s)
         except WorkerDied as error:
+            if self._pool.closed:
+                raise
             return self._failed(Failure(stage="compile", kind="crash", message=str(error)), 0.0)
         if reply.code == INVALID_OPTION:
             options = " ".join(self.options)
@@ -204,7 +206,7 @@ class Headers:
         self.folders = include_dirs(nvrtc)
         self.version = str(header_version(self.folders[0])) if self.folders else "none"
         if not self.folders and nvrtc.has_bundled_headers:
-            # The folder must be there before a compiler process confines itself, its contents only when needed.
+            # The folder must exist before a compiler process confines itself, its contents only when needed.
             self._unpack_into = cache_dir / f"headers-{nvrtc.version}"
             self._unpack_into.mkdir(parents=True, exist_ok=True)
             self.folders = (self._unpack_into, self._unpack_into / "cccl")

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,18 @@ def test_closing_ends_all_processes_and_what_they_were_doing() -> None:
     assert all(future.done() for future in futures)
 
 
+def test_closing_a_compiler_is_no_verdict_on_what_it_was_compiling(tmp_path: Path) -> None:
+    compiler = Compiler("sm_90", cache_dir=tmp_path, jobs=1)
+    with ThreadPoolExecutor(1) as thread:
+        verdict = thread.submit(compiler.compile, candidate(macro_bomb()))
+        end = time.monotonic() + 30.0
+        while not compiler.pids() and time.monotonic() < end:
+            time.sleep(0.02)
+        compiler.close()
+        with pytest.raises(WorkerDied):
+            verdict.result()
+
+
 @pytest.mark.parametrize("busy", [False, True])
 def test_workers_die_with_a_killed_parent(tmp_path: Path, busy: bool) -> None:
     code = _PARENT.format(cache=str(tmp_path), busy=busy)
@@ -143,6 +156,7 @@ def test_workers_die_with_a_killed_parent(tmp_path: Path, busy: bool) -> None:
 
 _PARENT = """
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from warpsmith.sandbox.compile_pool import CompilePool
 from warpsmith.sandbox.nvrtc import load_nvrtc
