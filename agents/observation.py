@@ -140,9 +140,7 @@ def _incumbent(seen: Sequence[Seen]) -> Seen | None:
     return min(costed, key=lambda s: s.outcome.cost_us or 0.0, default=None)
 
 
-def _summary(
-    space: SearchSpace, seen: Sequence[Seen], best: Seen | None
-) -> dict[str, SlotValue | float | None]:
+def _summary(space: SearchSpace, seen: Sequence[Seen], best: Seen | None) -> dict[str, SlotValue | float | None]:
     outcome = best.outcome if best else None
     label = None if outcome is None else ("measured" if outcome.time_us else "estimated")
     return {
@@ -171,11 +169,7 @@ def _moves(seen: Sequence[Seen], best: Seen | None, names: tuple[str, ...]) -> t
         key = tuple(own.values())
         known = found.pop(key, None)
         move = Move(own, outcome.status, ratio)
-        keep = (
-            known is not None
-            and known.versus_best is not None
-            and (ratio is None or known.versus_best < ratio)
-        )
+        keep = known is not None and known.versus_best is not None and (ratio is None or known.versus_best < ratio)
         found[key] = known if keep and known is not None else move
     return tuple(list(found.values())[-HISTORY:])
 

@@ -41,9 +41,7 @@ class Trial:
         return self.spills > 0 or (self.failure is not None and self.failure.stage in stages)
 
 
-def trial_of(
-    outcome: Outcome, values: Values, kind: Kind, *, role: str | None, base: str | None, step: int
-) -> Trial:
+def trial_of(outcome: Outcome, values: Values, kind: Kind, *, role: str | None, base: str | None, step: int) -> Trial:
     """A trial from a recorded outcome. The margin is a normal estimate of the median's 95 % interval."""
     margin = 0.0
     if outcome.time_us is not None and outcome.time_us.p50 > 0:

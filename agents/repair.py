@@ -20,7 +20,9 @@ WORDS: tuple[tuple[str, Cause], ...] = (
     ("smem", "shared_memory"),
     ("thread", "threads"),
     ("block", "threads"),
+    ("launch_config", "threads"),
     ("configuration", "threads"),
+    ("cluster", "threads"),
 )
 """Words of a failure's kind (else of its message), first match wins, and what ran short."""
 
@@ -154,16 +156,19 @@ def _others(grid: Grid, column: int, index: int) -> list[int]:
 
 
 def _by_relief(grid: Grid, cause: Cause, start: Point, moves: list[Point]) -> list[Point]:
-    """Stable order by whether the estimated demand falls enough; moves that raise it go last."""
+    """Moves that relieve the estimated demand enough first, those that raise it last; cheaper estimates before
+    dearer. The order of the remedies stays where the space has neither model."""
     before = grid.space.demand(grid.values(start)).get(cause, 0.0)
-    if before <= 0:
-        return moves
 
-    def key(point: Point) -> int:
+    def key(point: Point) -> tuple[int, float]:
         if not grid.valid(point):
-            return 3
-        share = grid.space.demand(grid.values(point)).get(cause, before) / before
-        return 0 if share <= RELIEF else (1 if share <= 1.0 else 2)
+            return 3, 0.0
+        if before <= 0:
+            return 0, 0.0
+        values = grid.values(point)
+        share = grid.space.demand(values).get(cause, before) / before
+        relief = 0 if share <= RELIEF else (1 if share <= 1.0 else 2)
+        return relief, grid.space.estimate(values) or 0.0
 
     return sorted(moves, key=key)
 

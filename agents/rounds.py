@@ -68,24 +68,24 @@ def since_progress(history: Sequence[Trial]) -> int:
 def patient_of(history: Sequence[Trial]) -> int | None:
     """Index of the trial to mend next, or None.
 
-    An incumbent that spills and a search in which nothing runs get up to `REPAIR_LIMIT` attempts; another
+    An incumbent that spills (until one of its mends is healthy) and a search in which nothing runs get up to `REPAIR_LIMIT` attempts; another
     failure of
     the last round gets one, as long as repairs stay a small part of the search.
     """
-    attempts = {
-        t.candidate: sum(o.kind == "repair" and o.base == t.candidate for o in history) for t in history
-    }
+    mends = {t.candidate: [o for o in history if o.kind == "repair" and o.base == t.candidate] for t in history}
     costed = [i for i, t in enumerate(history) if t.cost is not None]
     best = min(costed, key=lambda i: history[i].cost or 0.0, default=None)
-    if best is not None and history[best].spills and attempts[history[best].candidate] < REPAIR_LIMIT:
-        return best
+    if best is not None and history[best].spills:
+        tried = mends[history[best].candidate]
+        if len(tried) < REPAIR_LIMIT and all(t.ailing for t in tried):
+            return best
     ailing = [i for i, t in enumerate(history) if t.ailing and t.kind != "repair"]
     if best is None:
-        return next((i for i in reversed(ailing) if attempts[history[i].candidate] < REPAIR_LIMIT), None)
+        return next((i for i in reversed(ailing) if len(mends[history[i].candidate]) < REPAIR_LIMIT), None)
     repairs = sum(t.kind == "repair" for t in history)
     fresh = [i for i in ailing if history[i].step == history[-1].step and history[i].cost is None]
     if fresh and repairs < 2 + len(history) // 8:
-        return next((i for i in fresh if attempts[history[i].candidate] == 0), None)
+        return next((i for i in fresh if not mends[history[i].candidate]), None)
     return None
 
 

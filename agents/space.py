@@ -157,9 +157,7 @@ class Grid:
         """Every valid point. Only for spaces within `ENUMERATION_LIMIT`."""
         return [p for p in itertools.product(*(range(n) for n in self.sizes)) if self.valid(p)]
 
-    def varied(
-        self, base: Point, columns: tuple[int, ...], rng: np.random.Generator, limit: int
-    ) -> list[Point]:
+    def varied(self, base: Point, columns: tuple[int, ...], rng: np.random.Generator, limit: int) -> list[Point]:
         """Points equal to `base` outside `columns`: all of them where they are few, else a random part.
 
         Validity is left to the caller.

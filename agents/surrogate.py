@@ -56,9 +56,7 @@ def fit(inputs: list[Floats], targets: Floats) -> Surrogate:
     for length in SCALES:
         for noise in NOISES:
             weights = np.full(slots, 1.0 / (length * length * slots) * 2.0)
-            best = max(
-                best, (_evidence(squared, centred, weights, noise), weights, noise), key=lambda b: b[0]
-            )
+            best = max(best, (_evidence(squared, centred, weights, noise), weights, noise), key=lambda b: b[0])
     for _ in range(2):
         for slot in range(slots):
             for step in STEPS:

@@ -90,11 +90,7 @@ class SyntheticFamily:
 
 def registers(values: Values) -> int:
     """Registers a thread would need."""
-    held = (
-        int(values["items"]) * int(values["vector"])
-        if values["residency"] == "registers"
-        else int(values["vector"])
-    )
+    held = int(values["items"]) * int(values["vector"]) if values["residency"] == "registers" else int(values["vector"])
     return 16 + 4 * held * int(values["unroll"])
 
 
@@ -104,10 +100,7 @@ def landscape_us(values: Values) -> float:
     unroll = math.log2(int(values["unroll"]))
     cost = 1.0 + 0.12 * (block + vector - 9.0) ** 2 + 0.1 * (vector - 2.0) ** 2
     wanted = {"none": 1.0, "registers": 2.0, "shared": 3.0}[str(values["residency"])]
-    cost += (
-        0.15 * (unroll - wanted) ** 2
-        + {"none": 0.5, "registers": 0.0, "shared": 0.25}[str(values["residency"])]
-    )
+    cost += 0.15 * (unroll - wanted) ** 2 + {"none": 0.5, "registers": 0.0, "shared": 0.25}[str(values["residency"])]
     cost += 0.1 * (items - 1.0) ** 2 + (0.0 if values["fast_math"] else 0.1)
     best_scheme = "shuffle" if values["residency"] == "registers" else "tree"
     cost += {best_scheme: 0.0, "atomics": 0.6}.get(str(values["scheme"]), 0.3)

@@ -294,9 +294,7 @@ def _tell_proposed(context: Context, ref: TrialRef, made: Proposal) -> None:
     )
 
 
-def _tell_outcomes(
-    context: Context, state: SearchState, trials: list[TrialRef], incumbent: str | None
-) -> None:
+def _tell_outcomes(context: Context, state: SearchState, trials: list[TrialRef], incumbent: str | None) -> None:
     before, index = state["incumbent"], evaluations(state["trials"])
     told = {ref["candidate"] for ref in state["trials"]}
     for ref in state["pending"]:
@@ -309,9 +307,7 @@ def _tell_outcomes(
         more = {"index": index, "budget": context.settings.budget, "best": best, "round": ref["kind"]}
         context.emit("outcome", {**outcome_data(outcome), **more, "role": ref["role"], "level": "screen"})
         if best:
-            context.emit(
-                "incumbent", {"candidate": ref["candidate"], "cost_us": outcome.cost_us, "index": index}
-            )
+            context.emit("incumbent", {"candidate": ref["candidate"], "cost_us": outcome.cost_us, "index": index})
 
 
 def _tell_round(context: Context, state: SearchState, chosen: Round, spec: int, left: int) -> None:

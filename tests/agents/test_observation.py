@@ -31,9 +31,7 @@ def test_each_role_sees_its_own_slots_and_counters_and_the_common_summary() -> N
 
 
 def test_others_are_told_what_came_of_a_move_but_not_its_values() -> None:
-    view = observe(
-        SPACE, [seen(20.0), seen(None, "memory", vector=4), seen(10.0, "config", block=256)], "compute"
-    )
+    view = observe(SPACE, [seen(20.0), seen(None, "memory", vector=4), seen(10.0, "config", block=256)], "compute")
     assert view.others["config"] == "changed its slots: 0.50x the cost of the best before"
     assert view.others["memory"] == "changed 2 slot(s): compile_error"
     assert view.others["reduction"] == "has not acted alone yet"

@@ -56,9 +56,7 @@ def test_the_same_request_gets_the_same_valid_fresh_proposals(name: str, kind: s
 def test_a_space_is_exhausted_without_repetition(name: str, batch: int) -> None:
     few = SLOTS[1:3]
     ground = FormulaSpace(few, {}, allows=lambda v: v["items"] != 8 or v["vector"] != 4)
-    history = play(
-        ground, make_policy(name), lambda v: Trial(v, 1.0 + int(v["items"])), budget=50, seed=0, batch=batch
-    )
+    history = play(ground, make_policy(name), lambda v: Trial(v, 1.0 + int(v["items"])), budget=50, seed=0, batch=batch)
     assert len({tuple(t.values.items()) for t in history}) == len(history) == 11
 
 

@@ -48,9 +48,7 @@ def tile_answer(values: Values) -> Trial:
     return Trial(values, tile_us(values))
 
 
-def best_found(
-    name: str, space: FormulaSpace, answer: Callable[[Values], Trial], budget: int, seed: int
-) -> float:
+def best_found(name: str, space: FormulaSpace, answer: Callable[[Values], Trial], budget: int, seed: int) -> float:
     trials = play(space, make_policy(name), answer, budget=budget, seed=seed, batch=2)
     return min(t.cost for t in trials if t.cost is not None)
 

@@ -51,9 +51,7 @@ def test_a_pseudo_observation_lowers_the_doubt_there_and_keeps_the_mean() -> Non
 def test_expected_improvement_matches_simulation() -> None:
     draws = np.random.default_rng(4).normal(0.5, 0.8, 400_000)
     simulated = np.maximum(0.2 - draws, 0.0).mean()
-    assert expected_improvement(np.array([0.5]), np.array([0.8]), 0.2)[0] == pytest.approx(
-        simulated, rel=0.01
-    )
+    assert expected_improvement(np.array([0.5]), np.array([0.8]), 0.2)[0] == pytest.approx(simulated, rel=0.01)
 
 
 def test_failures_raise_the_chance_nearby_and_only_there() -> None:

@@ -94,9 +94,7 @@ def test_without_a_checkpoint_it_starts_anew_over_the_results_that_exist(
     assert results(folder) == undisturbed
 
 
-def test_resuming_a_finished_search_changes_nothing(
-    tmp_path: Path, undisturbed: list[tuple[str, str]]
-) -> None:
+def test_resuming_a_finished_search_changes_nothing(tmp_path: Path, undisturbed: list[tuple[str, str]]) -> None:
     folder = new_run(tmp_path)
     start(folder, 0.0).communicate()
     said, _ = start(folder, 0.0, "resume").communicate()

@@ -200,11 +200,7 @@ def test_a_drain_stops_it_and_resume_completes_it_with_a_larger_budget(tmp_path:
 def test_checkpoints_stay_small(tmp_path: Path) -> None:
     with new_store(tmp_path) as store:
         search(store, budget=40)
-        rows = (
-            sqlite3.connect(store.folder / "checkpoints.db")
-            .execute("select checkpoint from checkpoints")
-            .fetchall()
-        )
+        rows = sqlite3.connect(store.folder / "checkpoints.db").execute("select checkpoint from checkpoints").fetchall()
         assert max(len(row[0]) for row in rows) < 20_000
         sources = [store.get_candidate(o.candidate).source.encode() for o in store.outcomes()]
         assert not any(source in row[0] for row in rows for source in sources)
@@ -225,7 +221,5 @@ def test_bad_input_names_the_remedy(tmp_path: Path) -> None:
 
 def test_the_generated_page_is_current() -> None:
     script = Path(__file__).parents[2] / "scripts" / "graph_doc.py"
-    answer = subprocess.run(
-        [sys.executable, str(script), "--check"], capture_output=True, text=True, check=False
-    )
+    answer = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True, check=False)
     assert answer.stdout.strip() == "docs/graph.md is current"
