@@ -23,7 +23,8 @@ _PTXAS = re.compile(
 _PERFORMANCE = re.compile(r"^\s*ptxas info\s*: (?P<message>\(C\d+\).*)$")
 _BARE_ERROR = re.compile(r"^nvrtc: error: (?P<message>.*)$")
 _CARET = re.compile(r"^\s*\^\s*$")
-"""Points into the quoted source line above it; what lies between message and quotation belongs to the message."""
+"""Points into the quoted source line above it; what lies between message and quotation belongs to the
+message."""
 MAX_CONTINUATION = 8
 
 _DIRECTORIES = re.compile(r"(?<![\w/.)\]])/(?:[\w.+~@-]+/)+")
