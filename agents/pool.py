@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from warpsmith.agents.policy import Request
 from warpsmith.agents.space import ENUMERATION_LIMIT, Grid, Point, SearchSpace
 
-POOL = 1500
-"""Points of a sampled pool."""
+POOL = 1000
+"""Points drawn from the whole space where it is too large to look at in full; as many come from neighbours."""
+WHOLE = 2500
+"""Valid sets up to this size are looked at in full."""
 
 _listed: weakref.WeakKeyDictionary[SearchSpace, list[Point]] = weakref.WeakKeyDictionary()
 """Enumerated valid sets by the identity of the space (spaces that compare equal list the same)."""
@@ -25,10 +27,14 @@ def candidates(request: Request, rng: np.random.Generator, role: str | None = No
         incumbent = request.incumbent
         base = grid.point(incumbent.values if incumbent else request.space.sensible())
         return [p for p in grid.varied(base, grid.columns(role), rng, POOL) if grid.valid(p)]
-    everything = valid_points(request.space)
-    if everything is not None:
-        return everything
-    return _sampled(grid, request, rng)
+    listed = valid_points(request.space)
+    if listed is not None and len(listed) <= WHOLE:
+        return listed
+    if listed is not None:
+        drawn = {listed[i]: None for i in rng.choice(len(listed), POOL, replace=False)}
+    else:
+        drawn = dict.fromkeys(_drawn(grid, rng))
+    return list(drawn | dict.fromkeys(_neighbours(grid, request, rng)))
 
 
 def valid_points(space: SearchSpace) -> list[Point] | None:
@@ -52,24 +58,27 @@ def log_estimates(space: SearchSpace, points: Sequence[Point]) -> NDArray[np.flo
     return np.log([max(worst if estimate is None else estimate, 1e-9) for estimate in found])
 
 
-def _sampled(grid: Grid, request: Request, rng: np.random.Generator) -> list[Point]:
-    """A uniform sample by rejection, then changes of one or two slots on the best trials."""
+def _drawn(grid: Grid, rng: np.random.Generator) -> list[Point]:
+    """Up to `POOL` valid points, uniform by rejection; fewer where hardly any combination is valid."""
     found: dict[Point, None] = {}
-    sizes = np.array(grid.sizes)
-    for _ in range(20):
-        for row in rng.integers(0, sizes, size=(POOL // 2, len(sizes))).tolist():
+    for _ in range(10):
+        for row in rng.integers(0, grid.sizes, size=(POOL, len(grid.sizes))).tolist():
             point = tuple(row)
-            if point not in found and grid.valid(point):
+            if len(found) < POOL and point not in found and grid.valid(point):
                 found[point] = None
-        if len(found) >= POOL // 2:
-            break
+    return list(found)
+
+
+def _neighbours(grid: Grid, request: Request, rng: np.random.Generator) -> list[Point]:
+    """Valid changes of one to three slots on the best trials (on the prior where there are none)."""
     best = sorted((t for t in request.history if t.cost is not None), key=lambda t: t.cost or 0.0)[:4]
     bases = [grid.point(t.values) for t in best] or [grid.point(request.space.sensible())]
+    sizes, found = grid.sizes, []
     for _ in range(POOL):
         changed = list(bases[int(rng.integers(len(bases)))])
         for column in rng.choice(len(sizes), size=min(int(rng.integers(1, 4)), len(sizes)), replace=False):
             changed[column] = int(rng.integers(sizes[column]))
         point = tuple(changed)
-        if point not in found and grid.valid(point):
-            found[point] = None
-    return list(found)
+        if grid.valid(point):
+            found.append(point)
+    return found

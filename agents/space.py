@@ -19,7 +19,7 @@ from warpsmith.kernels.slots import ROLES, Slot, Values
 Point = tuple[int, ...]
 """Position of each choice slot's value in `Slot.values`, in the order of `choice_slots`."""
 
-ENUMERATION_LIMIT = 12_000
+ENUMERATION_LIMIT = 100_000
 """Cartesian products up to this size are listed in full; larger ones are sampled."""
 
 

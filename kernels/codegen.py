@@ -51,6 +51,11 @@ def scalar_ctype(dtype: str) -> str:
     return "double" if dtype.startswith(("float", "bfloat")) else "long long"
 
 
+def compute_ctype(load: Load) -> str:
+    """C++ type of a load's variable. A Python number takes part as `float`, the region's compute type."""
+    return "float" if load.address is None else COMPUTE_TYPES[load.dtype]
+
+
 def parameters(
     loads: Iterable[Load], stores: Iterable[Store], scratch: Mapping[str, str] | None = None
 ) -> tuple[Parameter, ...]:
@@ -126,16 +131,16 @@ def decode_axes(axes: tuple[Axis, ...], flat: str, ctype: str, *, wanted: Contai
 def load_text(load: Load, names: Mapping[str, str], ctype: str, *, hint: str = "hint_default") -> str:
     """Expression of one scalar read in the load's compute type, guarded by its predicate."""
     if load.address is None:
-        return f"static_cast<{COMPUTE_TYPES[load.dtype]}>({names[load.buffer]})"
+        return f"static_cast<{compute_ctype(load)}>({names[load.buffer]})"
     text = f"to_compute(load_one<{hint}>({names[load.buffer]} + ({load.address.c_text(ctype)})))"
     if load.predicate is None:
         return text
-    return f"(({load.predicate}) ? {text} : static_cast<{COMPUTE_TYPES[load.dtype]}>({load.fill}))"
+    return f"(({load.predicate}) ? {text} : static_cast<{compute_ctype(load)}>({load.fill}))"
 
 
 def load_line(load: Load, names: Mapping[str, str], ctype: str, *, hint: str = "hint_default") -> str:
     """Statement `const T var = read;`."""
-    return f"const {COMPUTE_TYPES[load.dtype]} {load.var} = {load_text(load, names, ctype, hint=hint)};"
+    return f"const {compute_ctype(load)} {load.var} = {load_text(load, names, ctype, hint=hint)};"
 
 
 def store_line(store: Store, names: Mapping[str, str], ctype: str, *, hint: str = "hint_default") -> str:
@@ -176,7 +181,7 @@ def state_bytes(reduction: Reduction) -> int:
 
 def value_ctypes(region: Region) -> dict[str, str]:
     """C++ type of every named value of a region: loads, lines and reductions."""
-    types = {load.var: COMPUTE_TYPES[load.dtype] for load in region.loads}
+    types = {load.var: compute_ctype(load) for load in region.loads}
     for stage in region.rounds:
         types |= {line.var: line.ctype for line in (*stage.lines, *stage.finish)}
         types |= {reduction.var: result_ctype(reduction) for reduction in stage.reductions}

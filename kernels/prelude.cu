@@ -123,8 +123,9 @@ template <Hint HINT, typename T> static __device__ __forceinline__ void store_on
     pack.v[0] = value;
     store_pack<HINT, 1>(p, pack);
 }
-// Whether a pointer allows accesses of COUNT elements (at most 16 bytes each).
+// Whether a pointer allows accesses of COUNT elements (at most 16 bytes each); single elements always are aligned.
 template <int COUNT, typename T> static __device__ __forceinline__ bool aligned(const T* p) {
+    if constexpr (COUNT == 1) return true;
     constexpr int BYTES = COUNT * (int)sizeof(T);
     return (reinterpret_cast<unsigned long long>(p) & ((BYTES > 16 ? 16 : BYTES) - 1)) == 0;
 }

@@ -1,7 +1,11 @@
-"""A backend whose kernels are Python functions on tensors: what the judge is tried against without a device."""
+"""A backend whose kernels are Python functions on tensors: the judge is tried against it without a
+device."""
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -37,7 +41,8 @@ class ScriptedLoaded:
         self.plan = plan
 
     def launch(self, arguments: Mapping[str, Argument], *, poison: int) -> LaunchResult:
-        """Runs prepare steps and steps. An exception of a kernel is a launch failure, as a crash would be."""
+        """Runs prepare steps and steps. An exception of a kernel is a launch failure, as a crash would
+        be."""
         self.backend.launches += 1
         values: dict[str, Any] = dict(arguments)
         for name, buffer in self.plan.buffers.items():
@@ -54,3 +59,24 @@ class ScriptedLoaded:
                 message = f"{step.kernel}: {error}"
                 return LaunchResult(failure=Failure(stage="launch", kind="illegal_address", message=message))
         return LaunchResult()
+
+
+def sample_backend() -> ScriptedBackend:
+    """Kernels for trying an evaluator: a right row softmax, and one for each way of failing."""
+
+    def softmax(x: torch.Tensor, out: torch.Tensor) -> None:
+        out.copy_(torch.softmax(x, 1))
+
+    def wrong(x: torch.Tensor, out: torch.Tensor) -> None:
+        out.copy_(torch.softmax(x * 1.01, 1))
+
+    def wild(x: torch.Tensor, out: torch.Tensor) -> None:
+        raise IndexError("an address outside of every buffer")
+
+    def crash(x: torch.Tensor, out: torch.Tensor) -> None:
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+    def hang(x: torch.Tensor, out: torch.Tensor) -> None:
+        time.sleep(3600)
+
+    return ScriptedBackend({"softmax": softmax, "wrong": wrong, "wild": wild, "crash": crash, "hang": hang})

@@ -71,7 +71,8 @@ class Worker:
         self.close()
 
     async def start(self) -> None:
-        """Starts the nursery and waits for its imports; WorkerDied with the end of its log if it fails."""
+        """Starts the nursery and waits for its imports; EnvironmentError_ with the end of its log if it
+        fails."""
         if self._nursery is None or self._nursery.poll() is not None:
             # Here, not in a helper thread: a child's death signal fires when the thread that made it ends.
             self._spawn()
@@ -140,7 +141,8 @@ class Worker:
             ready = None
         if ready is None:
             self.close()
-            raise errors.WorkerDied(f"the worker process did not start: {self.log_tail() or 'no message'}")
+            why = self.log_tail() or "no message"
+            raise errors.EnvironmentError_(f"the worker process did not start: {why}")
 
     def _call(self, function: str, payload: Any, timeout_s: float) -> Any:
         with self._busy:
@@ -172,7 +174,7 @@ class Worker:
         if answer is None:
             ours.close()
             self.close()
-            raise errors.WorkerDied(f"the worker process is gone: {self.log_tail() or 'no message'}")
+            raise errors.SandboxError(f"the worker process is gone: {self.log_tail() or 'no message'}")
         self.generation += 1
         runner = _Runner(int(answer["pid"]), ours)
         runner.await_ready()
@@ -211,7 +213,7 @@ class _Runner:
             ready = None
         if ready is None:
             self.kill()
-            raise errors.WorkerDied("a forked worker process ended before it was ready")
+            raise errors.SandboxError("a forked worker process ended before it was ready")
 
     def ask(self, message: dict[str, Any], timeout_s: float) -> dict[str, Any] | None:
         self._sock.settimeout(timeout_s)

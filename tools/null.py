@@ -9,7 +9,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from warpsmith.kernels.records import Candidate, Failure, Outcome, Quantiles, SlotValue, Speedup, Status
+from warpsmith.kernels.records import (
+    Candidate,
+    CompileReport,
+    Failure,
+    KernelResources,
+    Outcome,
+    Quantiles,
+    SlotValue,
+    Speedup,
+    Status,
+)
 from warpsmith.tools.store import Level, RunStore
 
 
@@ -110,3 +120,26 @@ class NullEvaluator:
             "time_us": Quantiles(p10=cost, p50=cost, p90=cost, n=1),
             "speedup": {"eager": Speedup(value=ratio, low=ratio, high=ratio)},
         }
+
+
+class NullCompiler:
+    """Reports without compiling: sources that hold `#error` fail, others have made-up resources."""
+
+    def __init__(self, arch: str = "sm_90") -> None:
+        self.arch = arch
+        self.compiles = 0
+
+    async def compile_many(self, candidates: Sequence[Candidate]) -> list[CompileReport]:
+        """Reports in the order of the candidates."""
+        return [self._one(candidate) for candidate in candidates]
+
+    def _one(self, candidate: Candidate) -> CompileReport:
+        self.compiles += 1
+        failure = None
+        if "#error" in candidate.source:
+            failure = Failure(stage="compile", kind="error", message="the source asks for an error")
+        return CompileReport(
+            ok=failure is None, arch=self.arch, nvrtc_version="0.0", cached=False, seconds=0.0,
+            failure=failure,
+            resources={"k": KernelResources(registers=32, spill_stores=0, spill_loads=0, shared_bytes=0)},
+        )  # fmt: skip

@@ -3,8 +3,9 @@ baselines."""
 
 from __future__ import annotations
 
+import importlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -12,7 +13,6 @@ import torch
 
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.problem import Instance, Problem, ProblemRef, load_ref
-from warpsmith.kernels.records import Record
 from warpsmith.sandbox.backend import Argument, Backend
 from warpsmith.tools import oracle
 from warpsmith.tools.compare import Yardstick, checksum, memory_of, yardstick
@@ -28,18 +28,10 @@ from warpsmith.tools.inputs import (
     perturb_parameters,
 )
 from warpsmith.tools.outputs import GuardedOutputs, Layout, layout_of
+from warpsmith.tools.target import Target
 
 EMULATED_ELEMENTS = 1 << 25
 """Inputs and outputs beyond this many elements would keep the emulator busy for many minutes."""
-
-
-class Target(Record):
-    """Where candidates run: a GPU, or the emulator of an architecture on the CPU."""
-
-    kind: Literal["gpu", "cpu"]
-    arch: str
-    index: int = 0
-    """Which GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +89,8 @@ class Session:
     _sets: dict[str, InputSet] = field(default_factory=dict)
     _shipped_finite: bool = True
     _outputs: tuple[GuardedOutputs, GuardedOutputs] | None = None
+    _turns: list[list[Any]] | None = None
+    _turn_outputs: list[GuardedOutputs] = field(default_factory=list)
 
     def input_set(self, name: str) -> InputSet | None:
         """The inputs of a kind, or None where the problem does not admit it. UserError where memory is
@@ -119,7 +113,8 @@ class Session:
     def reset(self) -> None:
         """Draws everything anew at the next use, under new entropy: a candidate wrote where it must not."""
         self._entropy = int.from_bytes(os.urandom(7), "big")
-        self._shipped = self._perturbed = self._outputs = None
+        self._shipped = self._perturbed = self._outputs = self._turns = None
+        self._turn_outputs.clear()
         self._sets.clear()
         self.dropped.clear()
         self.compiled.clear()
@@ -164,6 +159,22 @@ class Session:
             self._perturbed = self.problem.instantiate(device=str(self.backend.torch_device), seed=seed)
             perturb_parameters(self._perturbed, seed=seed)
         return self._perturbed
+
+    def turns(
+        self, inputs: InputSet, draw: Callable[[Session, InputSet], list[list[Any]]]
+    ) -> list[list[Any]]:
+        """Input sets for timing, drawn once for all candidates."""
+        if self._turns is None:
+            self._turns = draw(self, inputs)
+        return self._turns
+
+    def turn_outputs(self, layouts: tuple[Layout, ...], count: int) -> list[GuardedOutputs]:
+        """Output buffers for timing, one set a turn, made once for all candidates."""
+        if len(self._turn_outputs) != count or self._turn_outputs[0].layouts != layouts:
+            self._turn_outputs.clear()
+            device = self.backend.torch_device
+            self._turn_outputs.extend(GuardedOutputs(layouts, device) for _ in range(count))
+        return self._turn_outputs
 
     def fresh(self, turn: int) -> list[Any]:
         """Another draw of the shipped distribution, for timing."""
@@ -263,7 +274,10 @@ def session_for(payload: Mapping[str, Any]) -> Session:
 def _backend(target: Target) -> Backend:
     key = target.model_dump_json()
     if key not in _backends:
-        if target.kind == "gpu":
+        if target.backend is not None:
+            module, _, function = target.backend.partition(":")
+            _backends[key] = getattr(importlib.import_module(f"warpsmith.{module}"), function)()
+        elif target.kind == "gpu":
             from warpsmith.sandbox.cuda.backend import CudaBackend
 
             _backends[key] = CudaBackend(target.index)

@@ -43,7 +43,7 @@ def room_needed(folder: Path) -> Iterator[None]:
                 f"no room left to write {folder} ({error.strerror}): everything finished so far is kept; "
                 f"free some space and continue with --resume {folder}, or start anew with --out DIR"
             ) from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
             raise UserError(f"cannot write {folder} ({error.strerror}): choose --out DIR") from error
         raise
 
@@ -92,11 +92,13 @@ class JsonLines:
 
     def append(self, text: str) -> None:
         """Adds one line, or leaves the file as it was and raises."""
-        with self.path.open("ab") as file:
-            start = file.tell()
+        # Unbuffered: what a buffer still holds after a failed write would reach the file when it is closed.
+        with self.path.open("ab", buffering=0) as file:
+            start = os.fstat(file.fileno()).st_size
+            left = memoryview(text.encode() + b"\n")
             try:
-                file.write(text.encode() + b"\n")
-                file.flush()
+                while left:
+                    left = left[file.write(left) :]
                 if self.durable:
                     os.fsync(file.fileno())
             except OSError:

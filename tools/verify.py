@@ -55,6 +55,13 @@ def run_job(payload: Mapping[str, Any]) -> dict[str, Any]:
     return {"report": verdict.model_dump(mode="json"), "warnings": warnings}
 
 
+def prepare_job(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Worker job: makes the inputs and references of a level. Gives the kinds that the problem admits."""
+    session = session_for(payload)
+    kinds = [name for name in session.names(payload["level"]) if session.input_set(name) is not None]
+    return {"kinds": kinds, "dropped": session.dropped, "device": session.backend.label}
+
+
 def verify(
     session: Session, plan: LaunchPlan, report: CompileReport, *, level: Literal["quick", "full"]
 ) -> tuple[VerifyReport, list[str]]:

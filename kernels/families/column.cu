@@ -186,16 +186,13 @@ ${element(stage)}
             }
         }
 #pragma unroll
-        for (int half = CHAINS / 2; half > 0; half /= 2) {
+        for (int chain = 1; chain < CHAINS; ++chain) {
 #pragma unroll
-            for (int chain = 0; chain < half; ++chain) {
-#pragma unroll
-                for (int lane = 0; lane < VECTOR; ++lane) {
+            for (int lane = 0; lane < VECTOR; ++lane) {
 //% for reduction in stage.reductions
-                    ac_${reduction.var}[chain][lane] = M_${reduction.var}::combine(
-                        ac_${reduction.var}[chain][lane], ac_${reduction.var}[chain + half][lane]);
+                ac_${reduction.var}[0][lane] = M_${reduction.var}::combine(
+                    ac_${reduction.var}[0][lane], ac_${reduction.var}[chain][lane]);
 //% endfor
-                }
             }
         }
 //% for reduction in stage.reductions

@@ -50,6 +50,8 @@ class ColumnFamily:
             return "it has no elements"
         if not region.kept:
             return "it keeps no axis"
+        if any(store.level == "reduced" for store in region.stores):
+            return "it stores values that depend on reduced axes alone"
         if not loads_of(region).full:
             return "it reads nothing that depends on kept and reduced axes"
         if inner_axis(common.normalised(region)) is None:
@@ -69,7 +71,7 @@ class ColumnFamily:
             Slot("split", "reduction", "choice", (1, 2, 4, 8, 16), 1,
                  "threads of a block that share a result, joined by a tree in shared memory"),
             Slot("accumulators", "reduction", "choice", ("one", "unrolled"), "one",
-                 "one running value a result, or as many as `unroll`, joined in pairs at the end"),
+                 "one running value a result, or as many as `unroll`, joined at the end"),
             *_code_slots(region),
         )  # fmt: skip
 
@@ -423,7 +425,7 @@ def _operand_context(
 
 def _load_context(region: Region, load: Load, names: dict[str, str], index: str) -> dict[str, object]:
     return _operand_context(region, load, names, index, load.var) | {
-        "ctype": codegen.COMPUTE_TYPES[load.dtype],
+        "ctype": codegen.compute_ctype(load),
         "fill": f"Storage<{codegen.STORAGE_TYPES[load.dtype]}>::of({load.fill})",
     }
 

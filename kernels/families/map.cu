@@ -33,22 +33,30 @@ struct ${operand.at} {
 template <class At, Hint HINT, typename T>
 static __device__ __forceinline__ Pack<T, VECTOR> read(const T* p, long long base, int offset, T fill) {
     const Index point = (Index)base + offset;
-    if constexpr (At::FLAT && At::PACKED) return load_pack<HINT, VECTOR>(p + (base + At::START) + offset);
-    if constexpr (At::PACKED) return load_pack<HINT, VECTOR>(p + At::of(point));
-    Pack<T, VECTOR> pack;
+    if constexpr (At::FLAT && At::PACKED) {
+        return load_pack<HINT, VECTOR>(p + (base + At::START) + offset);
+    } else if constexpr (At::PACKED) {
+        return load_pack<HINT, VECTOR>(p + At::of(point));
+    } else {
+        Pack<T, VECTOR> pack;
 #pragma unroll
-    for (int lane = 0; lane < VECTOR; ++lane) {
-        if constexpr (At::REGULAR && ROWS_OF_VECTORS) pack.v[lane] = load_one<HINT>(p + At::of(point) + lane * At::STRIDE);
-        else pack.v[lane] = At::given(point + lane) ? load_one<HINT>(p + At::of(point + lane)) : fill;
+        for (int lane = 0; lane < VECTOR; ++lane) {
+            if constexpr (At::REGULAR && ROWS_OF_VECTORS)
+                pack.v[lane] = load_one<HINT>(p + At::of(point) + lane * At::STRIDE);
+            else
+                pack.v[lane] = At::given(point + lane) ? load_one<HINT>(p + At::of(point + lane)) : fill;
+        }
+        return pack;
     }
-    return pack;
 }
 template <class At, typename T>
 static __device__ __forceinline__ void write(T* p, long long base, int offset, const Pack<T, VECTOR>& pack) {
     const Index point = (Index)base + offset;
-    if constexpr (At::FLAT && At::PACKED) return store_pack<STORE_HINT>(p + (base + At::START) + offset, pack);
-    if constexpr (!At::FLAT && At::PACKED) return store_pack<STORE_HINT>(p + At::of(point), pack);
-    if constexpr (!At::PACKED) {
+    if constexpr (At::FLAT && At::PACKED) {
+        store_pack<STORE_HINT>(p + (base + At::START) + offset, pack);
+    } else if constexpr (At::PACKED) {
+        store_pack<STORE_HINT>(p + At::of(point), pack);
+    } else {
 #pragma unroll
         for (int lane = 0; lane < VECTOR; ++lane) store_one<STORE_HINT>(p + At::of(point + lane), pack.v[lane]);
     }
@@ -78,7 +86,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) ${kernel}(${signature}) {
     ${text}
 //% endfor
     const bool packed = ${alignment};
-    for (long long tile = blockIdx.x; tile < TILES; tile += gridDim.x) {
+    for (long long tile = blockIdx.x; tile < TILES; tile += GRID == grid_exact ? TILES : gridDim.x) {
         const long long base = tile * TILE;
         const bool whole = packed && base + TILE <= TOTAL;
 //% for load in loads
@@ -101,12 +109,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK) ${kernel}(${signature}) {
 //% endfor
             }
         }
+//% for store in stores
+        Pack<${store.storage}, VECTOR> st_${store.position}[ITEMS];
+//% endfor
 #pragma unroll
         for (int item = 0; item < ITEMS; ++item) {
-            const int offset = (item * BLOCK + (int)threadIdx.x) * VECTOR;
-//% for store in stores
-            Pack<${store.storage}, VECTOR> st_${store.position};
-//% endfor
 #pragma unroll
             for (int lane = 0; lane < VECTOR; ++lane) {
 //% for text in point_axes
@@ -117,14 +124,26 @@ extern "C" __global__ void __launch_bounds__(BLOCK) ${kernel}(${signature}) {
 //% endfor
                 //@slot body
 //% for store in stores
-                st_${store.position}.v[lane] = Storage<${store.storage}>::of(${store.var});
+                st_${store.position}[item].v[lane] = Storage<${store.storage}>::of(${store.var});
 //% endfor
             }
-//% for store in stores
-            if (whole) write<${store.at}>(${store.pointer}, base, offset, st_${store.position});
-            else write_edge<${store.at}>(${store.pointer}, base, offset, st_${store.position});
-//% endfor
         }
-        if constexpr (GRID == grid_exact) break;
+        if (whole) {
+#pragma unroll
+            for (int item = 0; item < ITEMS; ++item) {
+                const int offset = (item * BLOCK + (int)threadIdx.x) * VECTOR;
+//% for store in stores
+                write<${store.at}>(${store.pointer}, base, offset, st_${store.position}[item]);
+//% endfor
+            }
+        } else {
+#pragma unroll
+            for (int item = 0; item < ITEMS; ++item) {
+                const int offset = (item * BLOCK + (int)threadIdx.x) * VECTOR;
+//% for store in stores
+                write_edge<${store.at}>(${store.pointer}, base, offset, st_${store.position}[item]);
+//% endfor
+            }
+        }
     }
 }

@@ -238,7 +238,7 @@ def _map(region: AnyRegion) -> Region:
 def _point_axes(region: Region, wanted: frozenset[str], index: str) -> list[str]:
     if not wanted:
         return []
-    point = "const Index point = (Index)base + offset + lane;"
+    point = "const Index point = (Index)base + (item * BLOCK + (int)threadIdx.x) * VECTOR + lane;"
     return [point, *codegen.decode_axes(region.kept, "point", index, wanted=wanted).split("\n")]
 
 
@@ -270,7 +270,7 @@ def _load_context(region: Region, load: Load, names: dict[str, str], index: str)
     streamed = load.numel >= region.kept_size
     storage = codegen.STORAGE_TYPES[load.dtype]
     return _operand_context(region, load, names, index, load.var) | {
-        "ctype": codegen.COMPUTE_TYPES[load.dtype],
+        "ctype": codegen.compute_ctype(load),
         "hint": "LOAD_HINT" if streamed else "hint_default",
         "fill": f"Storage<{storage}>::of({load.fill})",
     }

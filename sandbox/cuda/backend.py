@@ -211,7 +211,7 @@ class LoadedCuda:
             if step.cluster[0] * step.cluster[1] * step.cluster[2] > 8:
                 set_function(function.ptr, cuda.FUNC_NON_PORTABLE_CLUSTER, 1)
         except cuda.DriverError as error:
-            what = f"{step.kernel}: {step.shared_bytes} bytes of dynamic shared memory, cluster {step.cluster}"
+            what = f"{step.kernel}: {step.shared_bytes} bytes of shared memory, cluster {step.cluster}"
             raise LaunchRefused(f"{what}: {error}", kind) from None
         return function
 
