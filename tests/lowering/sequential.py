@@ -1,4 +1,4 @@
-"""Regions as plain sequential C++: the lines verbatim inside loops, compiled with g++ and called through ctypes."""
+"""Regions as plain sequential C++: the lines verbatim inside loops, compiled by g++, run through ctypes."""
 
 from __future__ import annotations
 
@@ -130,8 +130,8 @@ def _loops(region: Region) -> str:
 def _matmul(region: MatmulRegion) -> str:
     side_a = [_load(x) for x in region.a_loads] + [_line(x) for x in region.a_lines]
     side_b = [_load(x) for x in region.b_loads] + [_line(x) for x in region.b_lines]
-    step = ["{ float pa, pb;", "{", *side_a, f"pa = {region.a_var}; }}", "{", *side_b, f"pb = {region.b_var}; }}",
-            "acc += pa * pb; }"]  # fmt: skip
+    step = ["{ float pa, pb;", "{", *side_a, f"pa = {region.a_var}; }}"]
+    step += ["{", *side_b, f"pb = {region.b_var}; }}", "acc += pa * pb; }"]
     body = ["float acc = 0;", _nest((Axis("k", region.k),), "\n".join(step))]
     body += [_load(x) for x in region.epilogue_loads] + [_line(x) for x in region.epilogue]
     body += [_store(store) for store in region.stores]
