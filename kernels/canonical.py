@@ -1,9 +1,11 @@
 """Canonical arguments of primitive operators: one spelling for each, whatever overload the trace recorded.
 
-view(x, shape) · expand(x, shape) · permute(x, dims) · unsqueeze(x, dim) · squeeze(x, dims) · flip(x, dims) ·
-select(x, dim, index) · slice(x, dim, start, end, step), all dims and positions non-negative, 0 <= start <= end <= size ·
-sum, prod, amax, amin, any, all, argmax, argmin(x, dims, keepdim) · mm(a, b) · bmm(a, b) · full(shape, value) ·
-arange(start, end, step) · to_copy(x, dtype=name) · pointwise(ATen's positional order) · anchors as ATen has them.
+view(x, shape) · expand(x, shape) · permute(x, dims) · unsqueeze(x, dim) · squeeze(x, dims) · flip(x, dims)
+· select(x, dim, index) · slice(x, dim, start, end, step) · sum, prod, amax, amin, any, all, argmax,
+argmin(x, dims, keepdim) · mm(a, b) · bmm(a, b) · full(shape, value) · arange(start, end, step) · to_copy(x,
+dtype=name) · pointwise operators in ATen's positional order · anchors as ATen has them. Dims and positions
+are not negative, and 0 <= start <= end <= size. An anchor with several outputs is one node for each that is
+used, told by `output=index`.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Any
 
 import torch
 
-from warpsmith.kernels.decompose import CONSTANTS, MATMULS, POINTWISE, REDUCTIONS, VIEWS, pattern_of
+from warpsmith.kernels.decompose import POINTWISE, REDUCTIONS, VIEWS, pattern_of, words
 from warpsmith.kernels.opgraph import NodeRef, Pattern, TensorSpec
 
 
@@ -42,7 +44,7 @@ class Canonical:
     pattern: Pattern
 
 
-_IDENTITIES = frozenset("alias detach clone contiguous lift_fresh lift_fresh_copy".split())
+_IDENTITIES = words("alias detach clone contiguous lift_fresh lift_fresh_copy")
 _RENAMED = {
     "_unsafe_view": "view",
     "reshape": "view",
@@ -52,7 +54,15 @@ _RENAMED = {
     "convert_element_type": "to_copy",
     "iota": "arange",
 }
-_FILLS = {"full": None, "full_like": None, "scalar_tensor": None, "zeros": 0, "zeros_like": 0, "ones": 1, "ones_like": 1}
+_FILLS = {
+    "full": None,
+    "full_like": None,
+    "scalar_tensor": None,
+    "zeros": 0,
+    "zeros_like": 0,
+    "ones": 1,
+    "ones_like": 1,
+}
 _BOOLEAN = {
     "bitwise_and": "logical_and",
     "bitwise_or": "logical_or",
@@ -89,7 +99,7 @@ def _operand(value: Any) -> NodeRef:
 
 def _fill(call: Call) -> Canonical:
     fixed = _FILLS[call.packet]
-    value = fixed if fixed is not None else call.values.get("fill_value", call.values.get("s"))
+    value: Any = fixed if fixed is not None else call.values.get("fill_value", call.values.get("s"))
     if call.out.dtype == "bool":
         value = bool(value)
     elif call.out.dtype.startswith(("float", "bfloat")):
@@ -161,7 +171,9 @@ def _selected(call: Call, source: TensorSpec) -> tuple[Any, ...]:
 
 def _sliced(call: Call, source: TensorSpec) -> tuple[Any, ...] | None:
     dim = call.values["dim"] % len(source.shape)
-    start, end, step = slice(call.values["start"], call.values["end"], call.values["step"]).indices(source.shape[dim])
+    start, end, step = slice(call.values["start"], call.values["end"], call.values["step"]).indices(
+        source.shape[dim]
+    )
     if (start, step) == (0, 1) and end == source.shape[dim]:
         return None
     return (dim, start, max(start, end), step)
@@ -191,7 +203,7 @@ def _reduction(op: str, call: Call, source: TensorSpec) -> Canonical | NodeRef:
 
 
 def _plain(op: str, call: Call) -> Canonical:
-    """Pointwise operators, products and anchors: ATen's order, without placement arguments and trailing defaults."""
+    """Pointwise operators, products and anchors: ATen's order, without placement and trailing defaults."""
     args = [call.values[name] for name in call.positional]
     extra = {
         name: _name_dtype(value)
@@ -204,8 +216,10 @@ def _plain(op: str, call: Call) -> Canonical:
         op = _BOOLEAN.get(op, op)
     pattern = pattern_of(op)
     if pattern == "anchor" or extra:
-        while args and call.positional[len(args) - 1] in call.defaults and args[-1] == call.defaults.get(
-            call.positional[len(args) - 1]
+        while (
+            args
+            and call.positional[len(args) - 1] in call.defaults
+            and args[-1] == call.defaults.get(call.positional[len(args) - 1])
         ):
             args.pop()
         pattern = "anchor"
@@ -214,11 +228,11 @@ def _plain(op: str, call: Call) -> Canonical:
     return Canonical(op, tuple(_name_dtype(value) for value in args), extra, pattern)
 
 
-_ARITY = dict.fromkeys(
-    """
+_ARITY: dict[str, int] = dict.fromkeys(
+    words("""
     add sub mul div pow atan2 minimum maximum fmod remainder hypot copysign eq ne lt le gt ge
     logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor
-    """.split(),
+    """),
     2,
 ) | {"where": 3}
 

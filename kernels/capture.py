@@ -1,4 +1,4 @@
-"""Turns a Problem into an OpGraph: traced without any data, so that a machine with and one without GPU see one graph."""
+"""Turns a Problem into an OpGraph: traced without data, so that all machines see one graph, GPU or not."""
 
 from __future__ import annotations
 
@@ -47,9 +47,10 @@ class _NumberIsStructure(Exception):
 def capture(problem: Problem, *, check_dtypes: bool = True) -> OpGraph:
     """The graph of forward in the problem's mode.
 
-    Python floats among the inputs become 0-d scalar inputs (float64 where a tensor is float64, else float32); ints,
-    and floats that decide sizes or branches, are baked in. Raises UserError where the user's code fails, NotYetError
-    for what the graph cannot say, and, with `check_dtypes`, for inputs or parameters outside SUPPORTED_INPUTS.
+    Python floats among the inputs become 0-d scalar inputs (float64 where a tensor is float64, else
+    float32); ints, and floats that decide sizes or branches, are baked in. Raises UserError where the
+    user's code fails, NotYetError for what the graph cannot say and, with `check_dtypes`, for used inputs
+    or parameters outside SUPPORTED_INPUTS.
     """
     graph, constants = _trace(problem)
     problem.remember_constants(constants)
@@ -68,8 +69,8 @@ def refuse_unsupported(graph: OpGraph, problem: Problem) -> None:
     for leaf in graph.inputs.values():
         if leaf.spec.dtype not in SUPPORTED_INPUTS:
             raise NotYetError(
-                f"{problem.path}: {leaf.ref} is {leaf.spec.dtype}; inputs and parameters of that type are not "
-                f"supported yet (supported: {', '.join(sorted(SUPPORTED_INPUTS))})"
+                f"{problem.path}: {leaf.ref} is {leaf.spec.dtype}; inputs and parameters of that type are "
+                f"not supported yet (supported: {', '.join(sorted(SUPPORTED_INPUTS))})"
             )
 
 
@@ -94,7 +95,7 @@ def _trace(problem: Problem) -> tuple[OpGraph, dict[str, torch.Tensor]]:
 def _fake_instance(problem: Problem) -> Instance:
     """The problem with tensors that have no storage and claim to be on the CPU.
 
-    Built on the meta device; where the user's constructor or get_inputs() needs real values, on the CPU instead.
+    Built on the meta device; where the user's constructor or get_inputs() needs real values, on the CPU.
     """
     try:
         instance = problem.build(device="meta", seed=0)
@@ -110,10 +111,11 @@ def _fake_instance(problem: Problem) -> Instance:
         return seen[id(tensor)]
 
     for part in instance.module.modules():
-        for tensors in (part._parameters, part._buffers, vars(part)):
-            for name, value in tensors.items():
+        holders: tuple[dict[str, Any], ...] = (part._parameters, part._buffers, vars(part))
+        for holder in holders:
+            for name, value in holder.items():
                 if isinstance(value, torch.Tensor):
-                    tensors[name] = fake(value)  # type: ignore[index]
+                    holder[name] = fake(value)
     inputs = [fake(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in instance.inputs]
     return Instance(
         instance.module, inputs, named_tensors(instance.module), instance.structure, instance.draw_inputs
@@ -121,7 +123,11 @@ def _fake_instance(problem: Problem) -> Instance:
 
 
 def _fake_like(tensor: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
-    span = tensor.storage_offset() + 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    span = (
+        tensor.storage_offset()
+        + 1
+        + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    )
     with mode:
         storage = torch.empty(max(span, 0) if tensor.numel() else 0, dtype=tensor.dtype, device="cpu")
         fake = torch.as_strided(storage, tensor.shape, tensor.stride(), tensor.storage_offset())
@@ -167,7 +173,9 @@ def _explain(problem: Problem, instance: Instance, error: Exception) -> UserErro
         return _no_tensors(problem)
     if isinstance(error, (*_DATA_DEPENDENT, _NumberIsStructure)):
         return _data_dependent(problem, error)
-    return NotYetError(f"{problem.path}: forward cannot be traced: {type(error).__name__}: {_first_line(error)}")
+    return NotYetError(
+        f"{problem.path}: forward cannot be traced: {type(error).__name__}: {_first_line(error)}"
+    )
 
 
 def _data_dependent(problem: Problem, error: Exception) -> NotYetError:
@@ -242,7 +250,9 @@ class _Converter:
         if not names:
             raise _no_tensors(self.problem)
         if len(names) != len(kept):
-            raise NotYetError(f"{self.problem.path}: forward returns a Python value beside tensors: not supported yet")
+            raise NotYetError(
+                f"{self.problem.path}: forward returns a Python value beside tensors: not supported yet"
+            )
         by_name = {node.name: node for node in self.program.graph.nodes}
         return [by_name[name] for name in names]
 
@@ -266,7 +276,9 @@ class _Converter:
         """A tensor that forward made: a fill where all elements are equal, else a `param:` input."""
         value = self.program.constants.get(target)
         if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor):
-            raise NotYetError(f"{self.problem.path}: {target} in forward has no value at load time; not supported yet")
+            raise NotYetError(
+                f"{self.problem.path}: {target} in forward has no value at load time; not supported yet"
+            )
         value = value.detach().cpu()
         first = value.reshape(-1)[:1]
         if value.numel() and bool((value == first).all()):
@@ -308,7 +320,9 @@ class _Converter:
         return Call(packet, positional, values, defaults, source, out)
 
     def _append(self, node: Node, form: Canonical, out: TensorSpec) -> None:
-        operands = [leaf for leaf in pytree.tree_leaves((form.args, form.kwargs)) if isinstance(leaf, NodeRef)]
+        operands = [
+            leaf for leaf in pytree.tree_leaves((form.args, form.kwargs)) if isinstance(leaf, NodeRef)
+        ]
         read = sum(self._spec(ref).nbytes for ref in dict.fromkeys(operands))
         moves = form.pattern not in ("view", "broadcast")
         self.nodes[node.name] = OpNode(

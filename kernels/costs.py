@@ -14,7 +14,8 @@ from warpsmith.kernels.opgraph import NodeRef, TensorSpec
 def flops_of(form: Canonical, operands: Sequence[TensorSpec], out: TensorSpec) -> int:
     """1 an element for pointwise operators, 1 an input element for reductions, 2 M N K for products.
 
-    Anchors: PyTorch's own count where it has one (convolution, attention), else 1 an element of the larger side.
+    Anchors: PyTorch's own count where it has one (convolution, attention), else 1 an element of the largest
+    operand or output.
     """
     if form.pattern in ("view", "broadcast", "constant"):
         return 0

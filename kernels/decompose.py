@@ -1,9 +1,9 @@
 """The primitive operators that graphs are made of, and the decompositions that bring everything else to them.
 
-Beyond PyTorch's own core set: norms, softmax, losses and activations become pointwise operators and plain reductions,
-`mean` is a sum divided by the count, `var` the mean squared deviation from the mean (two passes, no cancellation),
-`max.dim` an `amax` and an `argmax`, products with bias a product and a sum. Whatever is in none of the sets below stays
-whole as an anchor.
+Beyond PyTorch's own core set: norms, softmax, losses and activations become pointwise operators and plain
+reductions, `mean` is a sum divided by the count, `var` the mean squared deviation from the mean (two
+passes, no cancellation), `max.dim` an `amax` and an `argmax`, a product with bias a product and a sum.
+Whatever is in none of the sets below stays whole as an anchor.
 """
 
 from __future__ import annotations
@@ -21,18 +21,24 @@ from warpsmith.kernels.opgraph import Pattern
 aten = torch.ops.aten
 Decomposition = Callable[..., Any]
 
-POINTWISE = frozenset(
+
+def words(text: str) -> frozenset[str]:
+    """The blank-separated words of a text."""
+    return frozenset(text.split())
+
+
+POINTWISE = words(
     """
     add sub mul div neg abs sign reciprocal sqrt rsqrt pow exp exp2 expm1 log log2 log10 log1p
     sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh erf erfc erfinv lgamma digamma
     sigmoid relu clamp minimum maximum fmod remainder floor ceil round trunc hypot copysign
     eq ne lt le gt ge logical_and logical_or logical_xor logical_not where isnan isinf
     bitwise_and bitwise_or bitwise_xor bitwise_not to_copy
-    """.split()
+    """
 )
-VIEWS = frozenset("view permute unsqueeze squeeze slice select flip".split())
+VIEWS = words("view permute unsqueeze squeeze slice select flip")
 BROADCASTS = frozenset(("expand",))
-REDUCTIONS = frozenset("sum prod amax amin any all argmax argmin".split())
+REDUCTIONS = words("sum prod amax amin any all argmax argmin")
 MATMULS = frozenset(("mm", "bmm"))
 CONSTANTS = frozenset(("full", "arange"))
 
@@ -49,7 +55,8 @@ _FROM_TORCH = (
     "_softmax", "_log_softmax", "gelu", "leaky_relu", "elu", "hardtanh", "glu", "native_layer_norm",
     "_native_batch_norm_legit_no_training", "_native_batch_norm_legit", "native_batch_norm",
     "addmm", "addmv", "addbmm", "baddbmm", "nan_to_num", "logit", "_fused_rms_norm", "dist", "sinc", "sgn",
-    "frac", "heaviside", "log_sigmoid_forward", "smooth_l1_loss", "huber_loss", "square", "isposinf", "isneginf",
+    "frac", "heaviside", "log_sigmoid_forward", "smooth_l1_loss", "huber_loss", "square", "isposinf",
+    "isneginf",
 )  # fmt: skip
 """Operators whose PyTorch decomposition is used although the core set keeps them."""
 
@@ -140,7 +147,9 @@ def _sum(x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
     return torch.sum(x, _all_dims(x), dtype=dtype)
 
 
-def _sum_dims(x: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+def _sum_dims(
+    x: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Any:
     wanted = dtype or (torch.int64 if not x.dtype.is_floating_point and not x.dtype.is_complex else x.dtype)
     if wanted != x.dtype:
         return torch.sum(x.to(wanted), _dims(x, dim), keepdim)
@@ -272,7 +281,7 @@ def _div_mode(x: Tensor, other: Any, *, rounding_mode: str | None) -> Any:
         return NotImplemented
     if rounding_mode == "trunc":
         return torch.trunc(quotient)
-    # As Python's floor division: the remainder decides, since the rounded quotient can already be the next integer.
+    # As Python's floor division: the remainder decides, since the rounded quotient may be the next integer.
     rest = torch.fmod(x, other)
     exact = (x - rest) / other
     opposite = torch.logical_and(rest != 0, (rest < 0) != (other < 0))

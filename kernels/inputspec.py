@@ -42,10 +42,12 @@ class TensorInput:
 
 
 def parse_inputs(text: str) -> tuple[TensorInput | int | float, ...]:
-    """Parse `dtype[sizes]` and plain numbers separated by blanks; raises UserError naming the token at fault."""
+    """Parse `dtype[sizes]` and plain numbers, separated by blanks; raises UserError naming the token."""
     items = tuple(_parse_token(token) for token in _TOKEN.findall(text))
     if not any(isinstance(item, TensorInput) for item in items):
-        raise UserError(f"--inputs {text!r} describes no tensor; write for example \"f32[4096,1024] f32[1024]\"")
+        raise UserError(
+            f'--inputs {text!r} describes no tensor; write for example "f32[4096,1024] f32[1024]"'
+        )
     return items
 
 

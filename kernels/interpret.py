@@ -21,7 +21,7 @@ def interpret(
 ) -> list[Tensor]:
     """Outputs of the graph for flat inputs of forward and named parameters (as in `Instance`).
 
-    With `precision` (say `torch.float64`) every floating value is held in that type, casts and fills included.
+    With `precision` (say `torch.float64`) all floating values are held in that type, casts and fills too.
     """
     values = {name: _leaf(leaf.ref, inputs, parameters) for name, leaf in graph.inputs.items()}
     for name, leaf in graph.inputs.items():

@@ -32,7 +32,7 @@ class LiveFacts(Record):
     main_path: str | None
     """File that the saving process ran as `__main__`, in which its classes are looked up again."""
     fingerprint: str
-    """SHA-256 over source code, attributes and the tensors' shapes, strides and dtypes; their values do not count."""
+    """SHA-256 over source code, attributes and the tensors' shapes, strides and dtypes, not their values."""
 
 
 def save_live(target: Callable[..., Any], example_inputs: Sequence[Any], folder: Path) -> LiveFacts:
@@ -93,7 +93,9 @@ def shuffled(example: tuple[Any, ...], seed: int) -> tuple[Any, ...]:
         mixed = tensor.reshape(-1)[order].reshape(tensor.shape)
         if 0 in tensor.stride():
             return mixed
-        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu").copy_(mixed)
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu").copy_(
+            mixed
+        )
 
     mixed: tuple[Any, ...] = pytree.tree_map_only(torch.Tensor, shuffle, example)
     return mixed

@@ -1,4 +1,4 @@
-"""OpGraph: what a module computes, as a list of primitive nodes with shapes, strides, costs and dependencies."""
+"""OpGraph: what a module computes: primitive nodes with shapes, strides, costs and dependencies."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class TensorSpec:
 class GraphInput:
     """A leaf of the graph that the launcher hands in.
 
-    `ref` is the launch-plan name: `inN` (position among the flat inputs of forward), `param:NAME` (parameter, buffer or
-    lifted constant). `scalar` marks a Python number: passed by value, `spec` is 0-d.
+    `ref` is the launch-plan name: `inN` (position among the flat inputs of forward), `param:NAME` (parameter,
+    buffer or lifted constant). `scalar` marks a Python number: passed by value, `spec` is 0-d.
     """
 
     ref: str
@@ -53,9 +53,9 @@ class GraphInput:
 class OpNode:
     """One primitive operator.
 
-    `op` is the ATen overload packet name without namespace (`add`, `amax`, `sum`, `mm`, `permute`, `where`, ...);
-    `args` holds node names (as `NodeRef`) and literals in the canonical order of kernels/canonical.py (for pointwise
-    operators and anchors: ATen's order), `kwargs` likewise.
+    `op` is the ATen overload packet name without namespace (`add`, `amax`, `sum`, `mm`, `permute`, `where`,
+    ...). `args` holds node names (as `NodeRef`) and literals in the canonical order of
+    kernels/canonical.py, `kwargs` likewise; dtypes are names.
     """
 
     name: str

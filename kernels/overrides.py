@@ -46,7 +46,9 @@ def is_literal(value: Any) -> bool:
 
 def settable(namespace: Mapping[str, Any]) -> dict[str, Any]:
     """Module-level names that hold literals, in order of appearance: what `--set` can change."""
-    return {name: value for name, value in namespace.items() if not name.startswith("_") and is_literal(value)}
+    return {
+        name: value for name, value in namespace.items() if not name.startswith("_") and is_literal(value)
+    }
 
 
 def describe_settable(namespace: Mapping[str, Any]) -> str:
@@ -70,7 +72,7 @@ def locate(error: BaseException, path: Path) -> str:
 
 
 class Pins:
-    """The module's namespace while its body runs: writes go through, but a pinned name takes its pinned value."""
+    """The module's namespace while its body runs: writes go through, a pinned name takes its pinned value."""
 
     def __init__(self, namespace: dict[str, Any], pinned: Mapping[str, Any]) -> None:
         self._namespace = namespace
@@ -115,7 +117,7 @@ class Pins:
 
 
 def _same_kind(value: Any, pin: Any) -> bool:
-    """Whether `pin` may stand for `value`: same type; an int may stand for a float; None may become anything."""
+    """Whether `pin` may stand for `value`: same type, an int for a float, anything for None."""
     if value is None:
         return True
     if type(value) is float:
@@ -128,7 +130,7 @@ def _same_kind(value: Any, pin: Any) -> bool:
 
 
 class _StoreRewriter(ast.NodeTransformer):
-    """Sends stores that bypass the namespace mapping (names declared `global`, walrus in a comprehension) to it."""
+    """Sends stores that would bypass the mapping to it: `global` names, walrus in a comprehension."""
 
     def __init__(self, pinned: Mapping[str, Any]) -> None:
         self._pinned = frozenset(pinned)
@@ -230,13 +232,16 @@ def _declared_global(body: list[ast.stmt]) -> frozenset[str]:
 def run_module(source: str, path: Path, *, name: str, overrides: Mapping[str, str]) -> ModuleType:
     """Execute `source` as the module `name`, registered in sys.modules, with overridden constants.
 
-    Raises UserError (syntax error, exception in the body, unknown name, changed type, name that cannot be pinned).
+    Raises UserError: syntax error, exception in the body, unknown name, changed type, name not held.
     """
     pinned = parse_overrides(overrides)
     try:
         tree = ast.parse(source, str(path))
         code = compile(
-            ast.fix_missing_locations(_StoreRewriter(pinned).visit(tree)), str(path), "exec", dont_inherit=True
+            ast.fix_missing_locations(_StoreRewriter(pinned).visit(tree)),
+            str(path),
+            "exec",
+            dont_inherit=True,
         )
     except (SyntaxError, ValueError) as error:
         where = f"{path}:{error.lineno}" if isinstance(error, SyntaxError) else str(path)
@@ -257,17 +262,19 @@ def run_module(source: str, path: Path, *, name: str, overrides: Mapping[str, st
 
 
 def _execute(code: Any, module: ModuleType, pins: Pins, path: Path, pinned: Mapping[str, Any]) -> None:
-    """Run the body with the file's folder importable; any exception becomes a UserError with the user's line."""
+    """Run the body with the file's folder importable; exceptions become a UserError with the line."""
     folder = str(path.parent)
     sys.path.insert(0, folder)
     try:
-        exec(code, module.__dict__, pins)
+        exec(code, module.__dict__, pins)  # type: ignore[arg-type]  # any object with item access serves
     except (Exception, SystemExit) as error:
         name = pins.mistyped()
         if name is not None:
             raise _mistyped(path, name, pins, pinned) from None
         hint = f"; with {_shown(pinned)}. {describe_settable(module.__dict__)}" if pinned else ""
-        message = f"{locate(error, path)}: the file raised {type(error).__name__}: {error} while it was imported"
+        message = (
+            f"{locate(error, path)}: the file raised {type(error).__name__}: {error} while it was imported"
+        )
         raise UserError(message + (hint or "; it must import cleanly")) from None
     finally:
         with contextlib.suppress(ValueError):
@@ -286,13 +293,17 @@ def _check_pins(module: ModuleType, pins: Pins, pinned: Mapping[str, Any], path:
         raise _mistyped(path, name_or_none, pins, pinned)
     for name, pin in pinned.items():
         if module.__dict__.get(name, pin) != pin:
-            raise UserError(f"{path}: --set {name}: the file rebinds {name!r} in a way that cannot be held; edit the file")
+            raise UserError(
+                f"{path}: --set {name}: the file rebinds {name!r} in a way that cannot be held; edit the file"
+            )
 
 
 def _mistyped(path: Path, name: str, pins: Pins, pinned: Mapping[str, Any]) -> UserError:
     found, pin = pins.found[name], pinned[name]
     if not is_literal(found):
-        return UserError(f"{path}: --set {name}: {name!r} holds a {type(found).__name__}, not a literal constant")
+        return UserError(
+            f"{path}: --set {name}: {name!r} holds a {type(found).__name__}, not a literal constant"
+        )
     return UserError(
         f"{path}: --set {name}={pin!r}: the file has {name}={found!r} ({_kind(found)}), got {_kind(pin)}; "
         "give a value of the same type"
@@ -301,7 +312,8 @@ def _mistyped(path: Path, name: str, pins: Pins, pinned: Mapping[str, Any]) -> U
 
 def _kind(value: Any) -> str:
     if isinstance(value, (tuple, list)):
-        return f"{type(value).__name__} of {', '.join(sorted({type(item).__name__ for item in value})) or 'nothing'}"
+        kinds = sorted({type(item).__name__ for item in value})
+        return f"{type(value).__name__} of {', '.join(kinds) or 'nothing'}"
     return type(value).__name__
 
 

@@ -1,4 +1,4 @@
-"""Problem: what the user wants computed, loadable in any process, with weights and inputs made on any device."""
+"""Problem: what the user wants computed; loads in any process, makes weights and inputs on any device."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import ast
 import base64
 import contextlib
 import copy
-import hashlib
 import inspect
 import random
 import sys
@@ -19,6 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch.utils import _pytree as pytree
 
 from warpsmith.kernels.errors import UserError
@@ -65,7 +65,7 @@ class ProblemRef(Record):
     path: str
     """The source file, or the folder of a saved live module."""
     callable: str = "Model"
-    overrides: dict[str, str] = {}
+    overrides: dict[str, str] = Field(default_factory=dict)
     """Module-level constant -> Python literal."""
     inputs: str | None = None
     mode: Mode = "eval"
@@ -81,7 +81,7 @@ class Instance:
     inputs: list[Any]
     """Flat inputs of forward: tensors and Python numbers, in order (`in0`, `in1`, ...)."""
     parameters: dict[str, torch.Tensor]
-    """By the NAME of `param:NAME`: parameters, buffers, plain tensor attributes, constants made in forward."""
+    """By the NAME of `param:NAME`: parameters, buffers, tensor attributes, constants of forward."""
     structure: pytree.TreeSpec
     """How the flat inputs nest into the arguments of forward."""
     draw_inputs: Callable[[int], tuple[list[Any], pytree.TreeSpec]]
@@ -134,7 +134,7 @@ class Problem:
 
     @cached_property
     def hash(self) -> str:
-        """SHA-256 over source code, callable, overrides, inputs and mode; where the file lies does not count."""
+        """SHA-256 over source code, callable, overrides, inputs and mode; the path does not count."""
         overrides = {name: repr(ast.literal_eval(text)) for name, text in self._ref.overrides.items()}
         identity = self._facts.fingerprint if self._facts else self.source
         return content_hash([identity, self._ref.callable, overrides, self._ref.inputs, self.mode])
@@ -194,11 +194,14 @@ class Problem:
         if self._ref.inputs is None and not callable(getattr(module, "get_inputs", None)):
             raise UserError(
                 f"{self.path}: lacks get_inputs(); define it, or describe the inputs with "
-                f"{self.path.name}:{self._ref.callable} --inputs \"f32[4096,1024]\""
+                f'{self.path.name}:{self._ref.callable} --inputs "f32[4096,1024]"'
             )
 
     def instantiate(self, *, device: str = "cpu", seed: int = 0) -> Instance:
-        """Module, inputs and named parameters made directly on `device` ("cpu", "cuda", "meta"), decided by `seed`."""
+        """Module, inputs and named parameters, made directly on `device` ("cpu", "cuda", "meta").
+
+        `seed` decides every value. Raises UserError where the user's code fails.
+        """
         instance = self.build(device=device, seed=seed)
         for name, tensor in self.constants.items():
             instance.parameters[name] = tensor.to(device)
@@ -224,7 +227,7 @@ class Problem:
             target = getattr(self._module, self._ref.callable)
         try:
             if inspect.isclass(target):
-                arguments = getattr(self._module, "get_init_inputs", tuple)()
+                arguments: Any = getattr(self._module, "get_init_inputs", tuple)()
                 return _moved(target(*arguments), device)
             if isinstance(target, torch.nn.Module):
                 return _moved(copy.deepcopy(target), device)
@@ -280,7 +283,7 @@ class Problem:
 
 
 def named_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Parameters, buffers and plain tensor attributes by dotted name; shared tensors under each of their names."""
+    """Parameters, buffers and plain tensor attributes by dotted name; a shared tensor under each name."""
     found: dict[str, torch.Tensor] = dict(module.named_parameters(remove_duplicate=False))
     found.update(module.named_buffers(remove_duplicate=False))
     for prefix, part in module.named_modules(remove_duplicate=False):
@@ -306,7 +309,11 @@ def load_problem(
         if not _names_callable(target):
             raise UserError(f"--inputs goes with file.py:callable, and {target!r} names no callable")
     ref = ProblemRef(
-        path=str(Path(path).resolve()), callable=name, overrides=dict(overrides or {}), inputs=inputs, mode=mode
+        path=str(Path(path).resolve()),
+        callable=name,
+        overrides=dict(overrides or {}),
+        inputs=inputs,
+        mode=mode,
     )
     return load_ref(ref)
 
@@ -314,7 +321,7 @@ def load_problem(
 def live_problem(
     target: Callable[..., Any], example_inputs: Sequence[Any], *, folder: Path, mode: Mode = "eval"
 ) -> Problem:
-    """A problem from a module or function of the caller; it is saved in `folder`, where workers find it again."""
+    """A problem from a module or function of the caller, saved in `folder`, where workers find it again."""
     save_live(target, example_inputs, folder)
     return load_ref(ProblemRef(kind="live", path=str(folder.resolve()), callable="", mode=mode))
 

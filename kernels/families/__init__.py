@@ -1,1 +1,1 @@
-"""Kernel families: each one Python file plus one device-code template."""
+"""Kernel families: each one Python file plus one device-code template; `registry` lists them."""

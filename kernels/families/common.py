@@ -1,0 +1,221 @@
+"""Owns what the families share: normal form of regions, alignment, launch limits, cost estimates."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import lru_cache
+from typing import Literal
+
+from warpsmith.kernels.codegen import ITEM_BYTES, state_bytes
+from warpsmith.kernels.device import DeviceModel
+from warpsmith.kernels.family import Invalid
+from warpsmith.kernels.indexing import Expr
+from warpsmith.kernels.region import Axis, Line, Load, Reduction, Region, Store
+
+MAX_GRID_X = 2**31 - 1
+MAX_REGISTERS = 255
+_SPECIAL = re.compile(
+    r"\b(exp|exp2|exp10|expm1|log|log2|log10|log1p|sqrt|rsqrt|cbrt|sin|cos|tan|asin|acos|atan|atan2|sinh|cosh|tanh|"
+    r"asinh|acosh|atanh|pow|erf|erfc|erfinv|lgamma|tgamma|fmod|remainder)f?\s*\(|/"
+)
+
+
+def accesses(region: Region) -> tuple[Load | Store, ...]:
+    """All loads with an address, and all stores."""
+    return (*(load for load in region.loads if load.address is not None), *region.stores)
+
+
+def address_of(access: Load | Store) -> Expr:
+    """The address of a load that has one, or of a store."""
+    if access.address is None:
+        raise ValueError(f"{access.var} is passed by value and has no address")
+    return access.address
+
+
+def all_lines(region: Region) -> tuple[Line, ...]:
+    """Every statement of a region, in order."""
+    return (*(line for stage in region.rounds for line in (*stage.lines, *stage.finish)), *region.post)
+
+
+def named_axes(region: Region) -> frozenset[str]:
+    """Axes whose variables statements or predicates name; they must survive normalisation as they are."""
+    texts = [line.text for line in all_lines(region) if line.uses_axes]
+    texts += [load.predicate for load in region.loads if load.predicate is not None]
+    axes = {axis.name for axis in (*region.kept, *region.reduced)}
+    return frozenset(word for text in texts for word in words(text) if word in axes)
+
+
+@lru_cache(maxsize=256)
+def normalised(region: Region) -> Region:
+    """The same region: kept axes in memory order of the stores, unit axes dropped, neighbours merged.
+
+    Reduced axes keep their order (positions count along it) but are merged too where every access allows it.
+    """
+    region = _drop_unit_axes(region)
+    region = replace(region, kept=_memory_order(region))
+    return _merge_axes(_merge_axes(region, "kept"), "reduced")
+
+
+def _drop_unit_axes(region: Region) -> Region:
+    keep = named_axes(region)
+    units = {a.name for a in (*region.kept, *region.reduced) if a.size == 1 and a.name not in keep}
+    kept = tuple(a for a in region.kept if a.name not in units)
+    reduced = tuple(a for a in region.reduced if a.name not in units)
+    # A reduction needs an axis to run along, even over one element.
+    reduced = reduced or region.reduced[:1]
+    units -= {axis.name for axis in reduced}
+    return _without_axes(replace(region, kept=kept, reduced=reduced), units)
+
+
+def _memory_order(region: Region) -> tuple[Axis, ...]:
+    """Kept axes by falling stride in the largest store (an axis with div or mod in it keeps its place)."""
+    store = max(region.stores, key=lambda store: (store.numel, len(store.address.axes)))
+    strides = {axis.name: store.address.stride(axis.name) for axis in region.kept}
+    if any(stride is None for stride in strides.values()):
+        return region.kept
+    return tuple(sorted(region.kept, key=lambda axis: -abs(strides[axis.name] or 0)))
+
+
+def _merge_axes(region: Region, kind: Literal["kept", "reduced"]) -> Region:
+    axes = region.kept if kind == "kept" else region.reduced
+    position = 0
+    while position + 1 < len(axes):
+        outer, inner = axes[position], axes[position + 1]
+        if not _mergeable(region, outer, inner):
+            position += 1
+            continue
+        merged = Axis(inner.name, outer.size * inner.size)
+        axes = (*axes[:position], merged, *axes[position + 2 :])
+        region = replace(region, kept=axes) if kind == "kept" else replace(region, reduced=axes)
+        region = _without_axes(region, {outer.name})
+    return region
+
+
+def _mergeable(region: Region, outer: Axis, inner: Axis) -> bool:
+    if {outer.name, inner.name} & named_axes(region):
+        return False
+    for access in accesses(region):
+        far, near = address_of(access).stride(outer.name), address_of(access).stride(inner.name)
+        if far is None or near is None or far != near * inner.size:
+            return False
+    return True
+
+
+def without(expr: Expr, gone: set[str]) -> Expr:
+    """The expression with some axes held at 0."""
+    terms, offset = [], expr.offset
+    for term in expr.terms:
+        inner = without(term.inner, gone) if term.inner is not None else None
+        if term.axes - gone:
+            terms.append(replace(term, inner=inner))
+        elif inner is not None:
+            offset += term.coefficient * Expr((replace(term, coefficient=1, inner=inner),)).at({})
+    return Expr(tuple(terms), offset)
+
+
+def _without_axes(region: Region, gone: set[str]) -> Region:
+    """The region with the terms of some axes struck from every address."""
+
+    loads = tuple(
+        load if load.address is None else replace(load, address=without(load.address, gone)) for load in region.loads
+    )
+    stores = tuple(replace(store, address=without(store.address, gone)) for store in region.stores)
+    return replace(region, loads=loads, stores=stores)
+
+
+def divisible(expr: Expr, axis: str, width: int) -> bool:
+    """Whether the address is a multiple of `width` wherever `axis` is 0, with unit stride along it."""
+    others = [term for term in expr.terms if axis not in term.axes]
+    aligned = all(term.coefficient % width == 0 for term in others) and expr.offset % width == 0
+    return aligned and expr.stride(axis) == 1
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Identifiers and numbers of a C++ text."""
+    return tuple(re.findall(r"\w+", text))
+
+
+def bytes_read(region: Region) -> int:
+    """Bytes of all distinct elements read: the largest reach into each buffer."""
+    reach: dict[str, int] = {}
+    for load in region.loads:
+        if load.address is not None:
+            reach[load.buffer] = max(reach.get(load.buffer, 0), load.numel * item_bytes(load))
+    return sum(reach.values())
+
+
+def bytes_written(region: Region) -> int:
+    """Bytes of all stores."""
+    return sum(store.numel * item_bytes(store) for store in region.stores)
+
+
+def item_bytes(access: Load | Store) -> int:
+    """Bytes of one element."""
+    return ITEM_BYTES[access.dtype]
+
+
+def special_ops(lines: Iterable[Line]) -> int:
+    """Transcendental functions, roots and divisions in the statements."""
+    return sum(len(_SPECIAL.findall(line.text)) for line in lines)
+
+
+def check_threads(block: int, slots: tuple[str, ...]) -> Invalid | None:
+    """CUDA's limit of 1024 threads a block, in whole warps."""
+    if 32 <= block <= 1024 and block % 32 == 0:
+        return None
+    return Invalid(slots, "threads", f"{block} threads a block: must be a multiple of 32 up to 1024")
+
+
+Slots = tuple[str, ...]
+
+
+def check_registers(device: DeviceModel, block: int, registers: int, slots: Slots) -> Invalid | None:
+    """An estimate of registers a thread against 255 and against the register file for one block."""
+    limit = min(MAX_REGISTERS, device.registers_per_sm // block)
+    if registers <= limit:
+        return None
+    message = f"about {registers} registers a thread, {limit} available with {block} threads"
+    return Invalid(slots, "registers", message)
+
+
+def check_shared(device: DeviceModel, shared_bytes: int, slots: tuple[str, ...]) -> Invalid | None:
+    """The opt-in limit of shared memory of one block."""
+    if shared_bytes <= device.shared_per_block:
+        return None
+    message = f"{shared_bytes} bytes a block, {device.shared_per_block} available"
+    return Invalid(slots, "shared_memory", message)
+
+
+def check_grid(blocks: int, slots: tuple[str, ...]) -> Invalid | None:
+    """CUDA's limit of blocks along x."""
+    if blocks <= MAX_GRID_X:
+        return None
+    return Invalid(slots, "grid", f"{blocks} blocks exceed the limit {MAX_GRID_X}: give a block more work")
+
+
+def resident_blocks(device: DeviceModel, block: int, registers: int, shared_bytes: int) -> int:
+    """Blocks that fit one multiprocessor at a time (0 if none does)."""
+    by_registers = device.registers_per_sm // max(1, block * -(-registers // 8) * 8)
+    by_shared = device.shared_per_sm // (shared_bytes + 1024)
+    return min(device.blocks_per_sm, device.threads_per_sm // block, by_registers, by_shared)
+
+
+def live_values(lines: Iterable[Line], results: Iterable[str]) -> int:
+    """Largest number of values alive at once in a statement list (64-bit values count twice)."""
+    statements = tuple(lines)
+    last = {name: position for position, line in enumerate(statements) for name in line.uses}
+    last |= dict.fromkeys(results, len(statements))
+    alive, most = {name for name in last if name not in {line.var for line in statements}}, 0
+    width = {line.var: 2 if line.ctype in ("double", "long long") else 1 for line in statements}
+    for position, line in enumerate(statements):
+        alive.add(line.var)
+        most = max(most, sum(width.get(name, 1) for name in alive))
+        alive = {name for name in alive if last.get(name, -1) > position}
+    return most
+
+
+def states_bytes(reductions: Iterable[Reduction]) -> int:
+    """Bytes of one state of each reduction, padded to 8."""
+    return sum(-(-state_bytes(reduction) // 8) * 8 for reduction in reductions)

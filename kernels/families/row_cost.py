@@ -1,0 +1,75 @@
+"""Cost-model inputs of the row family."""
+
+from __future__ import annotations
+
+from warpsmith.kernels import codegen
+from warpsmith.kernels.device import DeviceModel
+from warpsmith.kernels.families import common, row_sweeps
+from warpsmith.kernels.families.row_layout import RowLayout, compute_bytes
+from warpsmith.kernels.families.row_sweeps import Sweep, Sweeps
+from warpsmith.kernels.family import LaunchFeatures
+from warpsmith.kernels.region import Region
+from warpsmith.kernels.slots import Values
+
+
+def swept(parts: Sweeps, *, online: bool) -> tuple[Sweep, ...]:
+    """The sweeps that run: without the second round where it is fused into the first."""
+    return tuple(sweep for sweep in parts.all if not (online and sweep.index == 1 and sweep.monoid))
+
+
+def body_registers(parts: Sweeps) -> int:
+    """Registers of the busiest sweep's statements."""
+    most = 0
+    for sweep in parts.all:
+        results = [store.var for store in sweep.stores]
+        results += [var for var, _ in sweep.monoid.operands] if sweep.monoid else []
+        most = max(most, common.live_values(sweep.lines, results))
+    return most
+
+
+def row_features(
+    kernel: str, region: Region, device: DeviceModel, values: Values, layout: RowLayout
+) -> LaunchFeatures:
+    """One launch over all rows."""
+    parts = row_sweeps.take_apart(region)
+    sweeps = swept(parts, online=values["passes"] == "online")
+    points = region.kept_size * region.reduced_size
+    vector, accumulators = int(values["vector"]), int(values["accumulators"])
+    held = [compute_bytes(load.dtype) for load in parts.resident]
+    keeps = layout.residency != "reread"
+    words = sum(max(1, size // 4) for size in held)
+    slice_registers = layout.steps * vector * words if layout.residency == "registers" else 0
+    streamed = max((sum(compute_bytes(load.dtype) for load in sweep.loads) for sweep in sweeps), default=4)
+    registers = min(255, 24 + slice_registers + layout.group * vector * streamed // 4 * (not slice_registers)
+                    + accumulators * 2 + body_registers(parts))  # fmt: skip
+    requested, read, reads = 0, 0, 0
+    together = common.resident_blocks(device, layout.block, registers, layout.shared_bytes)
+    working = device.sms * max(1, together) * layout.rows * region.reduced_size // layout.cluster
+    for load in region.loads:
+        size, uses = codegen.ITEM_BYTES[load.dtype], sum(load in sweep.loads for sweep in sweeps)
+        if load.address is None or not uses:
+            continue
+        passes = 1 if keeps and load in parts.resident else uses
+        requested += points * size * passes
+        reads += passes
+        cached = load.level != "full" or working * size <= device.l2_bytes // 2
+        read += load.numel * size * (1 if cached else passes)
+    stores = sum(store.numel * codegen.ITEM_BYTES[store.dtype] for store in region.stores)
+    monoids = [sweep.monoid for sweep in sweeps if sweep.monoid]
+    if values["passes"] == "online" and parts.fused:
+        monoids[0] = parts.fused
+    special = sum(common.special_ops(sweep.lines) for sweep in sweeps) + sum(m.special_ops for m in monoids)
+    flops = sum(line.flops for sweep in sweeps for line in sweep.lines) + sum(m.flops for m in monoids)
+    rounds = len(monoids)
+    tree = values["scheme"] == "tree"
+    through_shared = points * sum(held) * len(sweeps) if layout.residency == "shared" else 0
+    combine_steps = layout.threads.bit_length() if tree else 10
+    return LaunchFeatures(
+        kernel=kernel, blocks=layout.blocks, threads=layout.block, registers=registers,
+        shared_bytes=layout.shared_bytes, dram_read=read, dram_written=stores, l2_read=requested,
+        shared_traffic=through_shared, flops=flops * points, special_ops=special * points,
+        instructions=(2 * reads + 2 * len(sweeps)) * points // vector + (flops + 12 * special) * points
+        + rounds * combine_steps * 6 * layout.blocks * layout.block,
+        bytes_in_flight=layout.group * vector * streamed,
+        barriers=rounds * ((layout.threads.bit_length() if tree else 1) + 2 * (layout.cluster > 1)),
+    )  # fmt: skip
