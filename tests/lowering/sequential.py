@@ -30,6 +30,19 @@ def program(region: AnyRegion, name: str) -> str:
     return f'extern "C" void {name}({", ".join(_parameters(region))}) {{\n{body}\n}}\n'
 
 
+def device_program(region: Region, name: str) -> str:
+    """A map as a CUDA kernel, one thread a point."""
+    (axis,) = region.kept
+    point = f"const long long {axis.name} = (long long)blockIdx.x * blockDim.x + threadIdx.x;"
+    lines = (
+        [_load(x) for x in region.loads]
+        + [_line(x) for x in region.post]
+        + [_store(x) for x in region.stores]
+    )
+    body = "\n".join([point, f"if ({axis.name} >= {axis.size}) return;", *lines])
+    return f'extern "C" __global__ void {name}({", ".join(_parameters(region))}) {{\n{body}\n}}\n'
+
+
 def _all_loads(region: AnyRegion) -> tuple[Load, ...]:
     if isinstance(region, MatmulRegion):
         return region.a_loads + region.b_loads + region.epilogue_loads

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from lowering.graphs import Recorder, Traced
-from lowering.sequential import build, call, program
+from lowering.sequential import build, call, device_program, program
 
 from warpsmith.kernels import decompose
 from warpsmith.kernels.lowering.contraction import MATMULS
@@ -19,7 +20,9 @@ from warpsmith.kernels.lowering.reductions import REDUCTIONS
 from warpsmith.kernels.lowering.values import literal
 from warpsmith.kernels.lowering.views import VIEWS
 from warpsmith.kernels.opgraph import NodeRef
-from warpsmith.kernels.region import AnyRegion
+from warpsmith.kernels.records import Candidate, KernelStep, LaunchPlan
+from warpsmith.kernels.region import AnyRegion, Region
+from warpsmith.tools.compile import compile_candidate
 
 NAN, INF = float("nan"), float("inf")
 SPECIAL = [
@@ -51,7 +54,8 @@ REFUSED = {"digamma"}
 Build = Callable[[Recorder, NodeRef, NodeRef], NodeRef]
 UNARY = """
     abs neg sign reciprocal sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan
-    sinh cosh tanh asinh acosh atanh erf erfc lgamma sigmoid relu floor ceil round trunc logical_not isnan isinf
+    sinh cosh tanh asinh acosh atanh erf erfc lgamma sigmoid relu floor ceil round trunc
+    logical_not isnan isinf
 """
 BINARY = """
     add sub mul div atan2 minimum maximum fmod remainder hypot copysign eq ne lt le gt ge logical_and
@@ -193,6 +197,25 @@ def test_the_tables_hold_every_primitive() -> None:
 )
 def test_literals_are_exact(number: float, ctype: Any, text: str) -> None:
     assert literal(number, ctype) == text
+
+
+def test_every_text_compiles_for_the_device_without_headers(
+    built: tuple[ctypes.CDLL, dict[str, tuple[Traced, AnyRegion]]], tmp_path: Path
+) -> None:
+    recorder = Recorder()
+    inverse = recorder.finish(recorder.op("erfinv", recorder.input(torch.zeros(PAIRS))))
+    regions = {name: region for name, (_, region) in built[1].items()} | {"erfinv": lower(inverse.graph)}
+    maps = {
+        entry(name): region
+        for name, region in regions.items()
+        if isinstance(region, Region) and not region.rounds
+    }
+    step = KernelStep(kernel="run_erfinv", grid=(1, 1, 1), block=(32, 1, 1), args=("in0", "out0"))
+    source = "\n".join(device_program(region, name) for name, region in maps.items())
+    candidate = Candidate(source=source, plan=LaunchPlan(steps=(step,)))
+    report = compile_candidate(candidate, "sm_90", cache_dir=tmp_path)
+    assert report.ok, report.diagnostics
+    assert set(report.resources) == set(maps)
 
 
 def test_special_function_work_is_counted() -> None:
