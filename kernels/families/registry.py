@@ -17,7 +17,8 @@ def family_named(name: str) -> Family:
     for family in FAMILIES:
         if family.name == name:
             return family
-    raise UserError(f"no family named {name!r}: known are {', '.join(family.name for family in FAMILIES)}")
+    known = ", ".join(family.name for family in FAMILIES)
+    raise UserError(f"no family named {name!r}: known are {known}")
 
 
 def families_for(region: AnyRegion) -> tuple[Family, ...]:
