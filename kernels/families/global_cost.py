@@ -32,7 +32,13 @@ def global_features(
 
 
 def _sweep(
-    kernel: str, region: Region, device: DeviceModel, values: Values, layout: GlobalLayout, sweep: Sweep, rows: int
+    kernel: str,
+    region: Region,
+    device: DeviceModel,
+    values: Values,
+    layout: GlobalLayout,
+    sweep: Sweep,
+    rows: int,
 ) -> LaunchFeatures:
     """One walk over `rows` rows."""
     parts, facts = row_sweeps.take_apart(region), global_facts(region)
@@ -50,12 +56,13 @@ def _sweep(
     special = (common.special_ops(sweep.lines) + (monoid.special_ops if monoid else 0)) * points
     flops = (sum(line.flops for line in sweep.lines) + (monoid.flops if monoid else 0)) * points
     in_flight = layout.vector * layout.unroll * sum(size for _, size in loads)
-    accumulators = int(values["accumulators"]) if monoid else 0
+    held = in_flight + (int(values["accumulators"]) * facts.partial_bytes if monoid else 0)
     return LaunchFeatures(
         kernel=kernel, blocks=layout.chunks * rows, threads=layout.block,
-        registers=min(255, 24 + in_flight // 4 + accumulators * facts.partial_bytes // 4 + body_registers(parts)),
+        registers=min(255, 24 + held // 4 + body_registers(parts)),
         shared_bytes=2 * facts.partial_bytes * layout.block // 32 if monoid else 0,
-        dram_read=read, dram_written=written, l2_read=requested, shared_traffic=0, flops=flops, special_ops=special,
+        dram_read=read, dram_written=written, l2_read=requested, shared_traffic=0, flops=flops,
+        special_ops=special,
         instructions=(2 * len(loads) + 3) * points // layout.vector + flops + 12 * special,
         bytes_in_flight=in_flight, barriers=3 if monoid else 0,
     )  # fmt: skip
@@ -66,7 +73,8 @@ def _finish(kernel: str, region: Region, layout: GlobalLayout, rows: int) -> Lau
     size = global_facts(region).partial_bytes
     traffic = rows * layout.chunks * size
     return LaunchFeatures(
-        kernel=kernel, blocks=rows, threads=layout.block, registers=32, shared_bytes=size * layout.block // 32,
-        dram_read=0, dram_written=rows * size, l2_read=traffic, shared_traffic=0, flops=rows * layout.chunks,
+        kernel=kernel, blocks=rows, threads=layout.block, registers=32,
+        shared_bytes=size * layout.block // 32, dram_read=0, dram_written=rows * size, l2_read=traffic,
+        shared_traffic=0, flops=rows * layout.chunks,
         special_ops=0, instructions=rows * layout.block * 60, bytes_in_flight=size, barriers=1,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Arithmetic of a global reduction: rows side by side, blocks a row, scratch, steps; which slot values exist."""
+"""Arithmetic of a global reduction: rows in flight, blocks a row, launches; and which slot values exist."""
 
 from __future__ import annotations
 
@@ -63,12 +63,14 @@ class GlobalLayout:
 def global_facts(region: Region) -> GlobalFacts:
     """Facts of a normalised region."""
     parts = row_sweeps.take_apart(region)
-    monoids = [sweep.monoid for sweep in parts.rounds if sweep.monoid] + ([parts.fused] if parts.fused else [])
+    monoids = [sweep.monoid for sweep in parts.rounds if sweep.monoid]
+    monoids += [parts.fused] if parts.fused else []
     wide = [load for load in region.loads if load.address is not None and load.numel >= region.reduced_size]
     total = sum(load.numel * codegen.ITEM_BYTES[load.dtype] for load in wide)
     return GlobalFacts(
-        kept=region.kept_size, size=region.reduced_size, rounds=len(region.rounds), writes=parts.post is not None,
-        fused=parts.fused is not None, widest=widest_vector(region), row_bytes=total // max(1, region.kept_size),
+        kept=region.kept_size, size=region.reduced_size, rounds=len(region.rounds),
+        writes=parts.post is not None, fused=parts.fused is not None, widest=widest_vector(region),
+        row_bytes=total // max(1, region.kept_size),
         point_bytes=max(sum(compute_bytes(load.dtype) for load in sweep.loads) for sweep in parts.all),
         partial_bytes=max(monoid.bytes for monoid in monoids),
     )  # fmt: skip

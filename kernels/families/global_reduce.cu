@@ -78,14 +78,14 @@ static __device__ __forceinline__ void finish_row${loop.index0}(State& state_) {
     state_.${var} = ${var};
 //% endfor
 }
-static __device__ __forceinline__ void unpack(State& state_, const ${sweep.partial}& total) {
+static __device__ __forceinline__ void unpack(State& state_, const ${sweep.partial}& folded_) {
 //% for result in sweep.unpacked
     state_.${result.var} = ${result.text};
 //% endfor
 }
 //% endfor
 //% if fused
-static __device__ __forceinline__ void unpack(State& state_, const Fused& total) {
+static __device__ __forceinline__ void unpack(State& state_, const Fused& folded_) {
 //% for result in fused_unpacked
     state_.${result.var} = ${result.text};
 //% endfor
@@ -121,8 +121,8 @@ ${grid_walk()}
     ${gather_partial(sweep, "Round" ~ number) | indent(4)}
     return parts[0];
 }
-static __device__ __forceinline__ void close${number}(${signature}, State& state_, const Round${number}& total) {
-    unpack(state_, total);
+static __device__ __forceinline__ void close${number}(${signature}, State& state_, const Round${number}& folded_) {
+    unpack(state_, folded_);
 //% for var in sweep.saved
     saved_${var}[state_.row] = state_.${var};
 //% endfor
@@ -171,10 +171,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK) reduce_round${number}(${sign
         __syncthreads();
         if (!last) return;
         __threadfence();
-        const Round${number} total = sum_partials(row_partials, gridDim.x, final_scratch);
+        const Round${number} folded_ = sum_partials(row_partials, gridDim.x, final_scratch);
         if (threadIdx.x == 0) {
             counters[blockIdx.y] = 0;  // ready for the next launch
-            close${number}(${arguments}, state_, total);
+            close${number}(${arguments}, state_, folded_);
         }
     }
 }
@@ -182,11 +182,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK) finish_round${number}(${sign
     if constexpr (FINISH == finish_two_kernel) {
         __shared__ Round${number} scratch[SCRATCH];
         const Round${number}* const row_partials = reinterpret_cast<Round${number}*>(partials) + (long long)blockIdx.x * count;
-        const Round${number} total = sum_partials(row_partials, count, scratch);
+        const Round${number} folded_ = sum_partials(row_partials, count, scratch);
         if (threadIdx.x == 0) {
             State state_;
             recall${number}(${arguments}, state_, first_row + (Row)blockIdx.x);
-            close${number}(${arguments}, state_, total);
+            close${number}(${arguments}, state_, folded_);
         }
     }
 }

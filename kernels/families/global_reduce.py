@@ -1,10 +1,10 @@
-"""Owns the global-reduce family: few, long rows (losses, norms of slabs), each shared by many blocks of the grid."""
+"""Owns the global-reduce family: few, long rows (losses, norms of slabs), each shared by many blocks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from warpsmith.kernels import codegen
 from warpsmith.kernels.assemble import assemble, choice_line, load_template, render
@@ -20,6 +20,7 @@ from warpsmith.kernels.families.global_layout import (
     global_layout,
 )
 from warpsmith.kernels.families.row_choices import Choices, bounded
+from warpsmith.kernels.families.row_monoid import Monoid
 from warpsmith.kernels.family import Invalid, LaunchFeatures
 from warpsmith.kernels.records import Buffer, Candidate, KernelStep, LaunchPlan
 from warpsmith.kernels.region import AnyRegion, Region
@@ -33,7 +34,7 @@ NAIVE: Values = {
 DOCS: dict[str, tuple[Role, str]] = {
     "block": ("config", "threads a block"),
     "grid": ("config", "blocks a multiprocessor, over all rows in flight"),
-    "rows_in_flight": ("memory", "all rows in one launch, or only as many as L2 holds from one sweep to the next"),
+    "rows_in_flight": ("memory", "all rows in one launch, or only as many as L2 holds between sweeps"),
     "vector": ("memory", "neighbouring elements in one access; rows that start unaligned are peeled"),
     "cache_hint": ("memory", "cache hint of results and of inputs read once: streaming = evict first"),
     "unroll": ("compute", "vectors a thread loads before it uses the first"),
@@ -42,8 +43,8 @@ DOCS: dict[str, tuple[Role, str]] = {
     "passes": ("reduction", "rounds: one sweep a round; online: the first two rounds fused into one sweep"),
 }
 _DROPS = (
-    ("accumulators", 2), ("accumulators", 8), ("unroll", 2), ("vector", 2), ("unroll", 8), ("grid", 8), ("block", 1024),
-    ("grid", 2), ("accumulators", 4), ("block", 256),
+    ("accumulators", 2), ("accumulators", 8), ("unroll", 2), ("vector", 2), ("unroll", 8), ("grid", 8),
+    ("block", 1024), ("grid", 2), ("accumulators", 4), ("block", 256),
 )  # fmt: skip
 _DTYPES = {"float": "float32", "double": "float64", "long long": "int64", "int": "int32", "bool": "bool"}
 
@@ -56,7 +57,7 @@ class _Space:
 
 
 class GlobalReduceFamily:
-    """Blocks take a row's vectors in turn; partials are combined in a fixed order, without floating-point atomics."""
+    """Blocks take a row's vectors in turn; partials are combined in a fixed order, without float atomics."""
 
     name = "global_reduce"
     doc = "reductions of few, long rows (losses, whole-tensor norms, large slabs) by the whole grid"
@@ -187,28 +188,34 @@ def _parameters(region: Region) -> tuple[codegen.Parameter, ...]:
 
 
 def _plan(region: Region, facts: GlobalFacts, layout: GlobalLayout) -> LaunchPlan:
-    refs = tuple(parameter.ref for parameter in _parameters(region))
     steps: list[KernelStep] = []
     for group in range(layout.groups):
         first = group * layout.rows
-        rows = min(layout.rows, facts.kept - first)
-        args: tuple[Any, ...] = (*refs, {"i64": first})
-        block = (layout.block, 1, 1)
-        for number in layout.rounds:
-            steps.append(KernelStep(kernel=f"reduce_round{number}", grid=(layout.chunks, rows, 1), block=block, args=args))
-            if layout.two_kernel:
-                last = (*args, {"i32": layout.chunks})
-                steps.append(KernelStep(kernel=f"finish_round{number}", grid=(rows, 1, 1), block=block, args=last))
-        if layout.writes:
-            steps.append(KernelStep(kernel="write_points", grid=(layout.chunks, rows, 1), block=block, args=args))
+        steps += _group_steps(region, layout, first, min(layout.rows, facts.kept - first))
+    partials = layout.rows * layout.chunks * facts.partial_bytes
+    fill: Literal["poison", "zero"] = "poison" if layout.two_kernel else "zero"
     buffers = {
-        "partials": Buffer(dtype="uint8", shape=(layout.rows * layout.chunks * facts.partial_bytes,)),
-        "counters": Buffer(dtype="int32", shape=(layout.rows,), init="poison" if layout.two_kernel else "zero"),
+        "partials": Buffer(dtype="uint8", shape=(partials,)),
+        "counters": Buffer(dtype="int32", shape=(layout.rows,), init=fill),
     }
-    buffers |= {
-        f"saved_{var}": Buffer(dtype=_DTYPES[ctype], shape=(facts.kept,)) for var, ctype in _saved(region).items()
-    }
+    for var, ctype in _saved(region).items():
+        buffers[f"saved_{var}"] = Buffer(dtype=_DTYPES[ctype], shape=(facts.kept,))
     return LaunchPlan(buffers=buffers, steps=tuple(steps))
+
+
+def _group_steps(region: Region, layout: GlobalLayout, first: int, rows: int) -> list[KernelStep]:
+    """The launches for `rows` rows from `first` on."""
+    args: tuple[Any, ...] = (*(parameter.ref for parameter in _parameters(region)), {"i64": first})
+    block, wide, steps = (layout.block, 1, 1), (layout.chunks, rows, 1), []
+    for number in layout.rounds:
+        steps.append(KernelStep(kernel=f"reduce_round{number}", grid=wide, block=block, args=args))
+        if layout.two_kernel:
+            last = (*args, {"i32": layout.chunks})
+            step = KernelStep(kernel=f"finish_round{number}", grid=(rows, 1, 1), block=block, args=last)
+            steps.append(step)
+    if layout.writes:
+        steps.append(KernelStep(kernel="write_points", grid=wide, block=block, args=args))
+    return steps
 
 
 def _context(region: Region) -> dict[str, Any]:
@@ -219,27 +226,30 @@ def _context(region: Region) -> dict[str, Any]:
     names = row_sweeps.kept_names(region, parts)
     saved = list(_saved(region))
     for number, sweep in enumerate(context["sweeps"]):
-        sweep["readings"] = [view for view in context["loads"] if view.var in {load["var"] for load in sweep["loads"]}]
+        wanted = {load["var"] for load in sweep["loads"]}
+        sweep["readings"] = [view for view in context["loads"] if view.var in wanted]
         sweep["known"] = _typed(names.before(number), types)
         sweep["finish_inputs"] = _typed([*names.before(number), *names.results[number]], types)
         sweep["finish_outputs"] = names.hoisted[number + 1]
         sweep["results_vars"] = names.results[number]
         sweep["saved"] = [var for var in names.results[number] if var in saved]
         sweep["saved_both"] = [var for var in (names.results[1] if parts.fused else ()) if var in saved]
-        monoid = parts.rounds[number].monoid
-        sweep["unpacked"] = [{"var": var, "text": text} for _, var, text in (monoid.results if monoid else ())]
+        sweep["unpacked"] = _unpacked(parts.rounds[number].monoid)
     if context["post"]:
         wanted = {load["var"] for load in context["post"]["loads"]}
         context["post"]["readings"] = [view for view in context["loads"] if view.var in wanted]
-    fused = parts.fused.results if parts.fused else ()
     parameters = _parameters(region)
     return context | {
         "kept_values": _typed(names.all, types),
         "setup_values": names.setup,
-        "fused_unpacked": [{"var": var, "text": text} for _, var, text in fused],
+        "fused_unpacked": _unpacked(parts.fused),
         "signature": codegen.signature(parameters) + ", long long first_row",
         "arguments": ", ".join(parameter.name for parameter in parameters) + ", first_row",
     }
+
+
+def _unpacked(monoid: Monoid | None) -> list[dict[str, str]]:
+    return [{"var": var, "text": text} for _, var, text in (monoid.results if monoid else ())]
 
 
 def _typed(names: list[str] | tuple[str, ...], types: dict[str, str]) -> list[dict[str, str]]:

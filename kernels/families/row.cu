@@ -128,7 +128,7 @@ ${readers(loads, stores)}
     if constexpr (PASSES == passes_online) {
         ${gather_partial(sweep, fused.partial) | indent(8)}
         __shared__ ${fused.partial} scratch[ROWS * SCRATCH], slot;
-        const ${fused.partial} total = reduce_row(parts[0], scratch, &slot);
+        const ${fused.partial} folded_ = reduce_row(parts[0], scratch, &slot);
         ${fused.assign | indent(8)}
     } else {
 //% elif fused and loop.index0 == 1
@@ -138,7 +138,7 @@ ${readers(loads, stores)}
 //% endif
         ${gather_partial(sweep, sweep.partial) | indent(8)}
         __shared__ ${sweep.partial} scratch[ROWS * SCRATCH], slot;
-        const ${sweep.partial} total = reduce_row(parts[0], scratch, &slot);
+        const ${sweep.partial} folded_ = reduce_row(parts[0], scratch, &slot);
         ${sweep.assign | indent(8)}
     }
     //@slot ${sweep.finish_slot}

@@ -1,4 +1,4 @@
-"""Owns the row family: reductions along contiguous rows, and what follows them, with the row kept on chip if it fits."""
+"""Owns the row family: reductions along contiguous rows and what follows, rows on chip where they fit."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ NAIVE: Values = {
 DOCS: dict[str, tuple[Role, str]] = {
     "threads": ("config", "threads that share one row (in each block of its cluster)"),
     "rows": ("config", "rows a block computes side by side"),
-    "cluster": ("config", "blocks that share one row; they combine partials through distributed shared memory"),
-    "residency": ("memory", "where a row waits between sweeps: registers, shared memory, or nowhere (read again)"),
+    "cluster": ("config", "blocks that share one row and combine through distributed shared memory"),
+    "residency": ("memory", "where a row waits between sweeps: registers, shared memory, or nowhere"),
     "vector": ("memory", "neighbouring elements in one access; rows that start unaligned are peeled"),
     "cache_hint": ("memory", "cache hint of results and of inputs read once: streaming = evict first"),
     "unroll": ("compute", "vectors a thread loads before it uses the first"),
@@ -37,11 +37,12 @@ DOCS: dict[str, tuple[Role, str]] = {
     "passes": ("reduction", "rounds: one sweep a round; online: the first two rounds fused into one sweep"),
 }
 _DROPS = (
-    ("accumulators", 2), ("vector", 2), ("unroll", 8), ("unroll", 2), ("rows", 2), ("accumulators", 4), ("cluster", 2),
-    ("rows", 8), ("residency", "shared"), ("cluster", 4), ("scheme", "tree"), ("threads", 64), ("rows", 4),
-    ("threads", 256), ("residency", "registers"), ("threads", 512), ("threads", 1024), ("cache_hint", "streaming"),
+    ("accumulators", 2), ("vector", 2), ("unroll", 8), ("unroll", 2), ("rows", 2), ("accumulators", 4),
+    ("cluster", 2), ("rows", 8), ("residency", "shared"), ("cluster", 4), ("scheme", "tree"), ("threads", 64),
+    ("rows", 4), ("threads", 256), ("residency", "registers"), ("threads", 512), ("threads", 1024),
+    ("cache_hint", "streaming"),
 )  # fmt: skip
-"""What a search space that is too large loses first: values that rarely matter, then those that are far out."""
+"""What a search space that is too large loses first: values that rarely matter, then remote ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class _Space:
 
 
 class RowFamily:
-    """A team of threads owns a row: it reduces round by round, then writes, and reads memory once if the row fits."""
+    """A team of threads owns a row, reduces it round by round, then writes; a row that fits is read once."""
 
     name = "row"
     doc = "reductions along contiguous rows (softmax, norms, sums), any row length and alignment"
@@ -156,11 +157,18 @@ def _check(facts: RowFacts, device: DeviceModel, values: Values) -> Invalid | No
     return (
         _check_team(device, layout)
         or _check_steps(layout, values)
-        or (common.check_registers(device, layout.block, layout.least_registers, ("residency", "threads", "rows"))
-            if layout.residency == "registers" else None)
+        or _check_slice(device, layout)
         or common.check_shared(device, layout.shared_bytes, ("residency", "cluster", "rows"))
         or common.check_grid(layout.blocks, ("rows", "cluster"))
-    )  # fmt: skip
+    )
+
+
+def _check_slice(device: DeviceModel, layout: RowLayout) -> Invalid | None:
+    """Only what certainly cannot fit: whether the rest spills is for the assembler to say."""
+    if layout.residency != "registers":
+        return None
+    slots = ("residency", "threads", "rows")
+    return common.check_registers(device, layout.block, layout.least_registers, slots)
 
 
 def _check_team(device: DeviceModel, layout: RowLayout) -> Invalid | None:
@@ -189,7 +197,7 @@ def _check_steps(layout: RowLayout, values: Values) -> Invalid | None:
             message = "rounds over registers cost no memory access: nothing to fuse"
             return Invalid(("passes", "residency"), "shape", message)
     elif unroll > max(1, layout.steps):
-        return Invalid(("unroll",), "shape", f"a thread owns {layout.steps} vectors: unroll must not exceed that")
+        return Invalid(("unroll",), "shape", f"a thread owns {layout.steps} vectors: unroll at most that")
     if accumulators > vector * layout.group:
         message = f"{accumulators} accumulators for {vector * layout.group} elements at a time"
         return Invalid(("accumulators",), "shape", message)
@@ -210,7 +218,7 @@ def _space(region: Region, device: DeviceModel) -> _Space:
 
 
 def _sensible(facts: RowFacts, device: DeviceModel, choices: Choices, *, large: bool) -> Values:
-    """Registers for short rows, shared memory of as few blocks as leave room for a second, else read again."""
+    """Registers for short rows, shared memory of few blocks for longer ones, else read again."""
     widths = [int(width) for width in choices["vector"]]
     values = NAIVE | {"vector": max(widths), "scheme": "shuffle"}
     if large:
@@ -242,7 +250,7 @@ def _team(size: int, row_bytes: int, choices: Choices) -> int:
 
 
 def _shared_cluster(device: DeviceModel, row_bytes: int, choices: Choices) -> Values:
-    """Blocks a row such that slices fit: two blocks a multiprocessor if possible, else one, else no residency."""
+    """Blocks a row such that two slices fit a multiprocessor, else one; no residency if none does."""
     slack = 4 << 10
     for room in (device.shared_per_sm // 2, device.shared_per_block):
         for cluster in sorted(int(c) for c in choices["cluster"]):

@@ -1,4 +1,4 @@
-"""How loads and stores look along the flattened reduced axes: contiguous, in runs, or scattered; and their device code."""
+"""How loads and stores look along the flattened reduced axes: contiguous, in runs, or scattered."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Writing:
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Where vectors of a row may start: `reference` sets the peel, `aligned` is the widest that never needs one."""
+    """Where vectors of a row start: `reference` sets the peel, up to `aligned` elements need none."""
 
     reference: Expr | None
     aligned: int
@@ -71,7 +71,7 @@ def split(expr: Expr, axes: frozenset[str]) -> tuple[Expr, Expr]:
 
 
 def trailing_run(expr: Expr, reduced: tuple[Axis, ...]) -> int:
-    """Positions that follow each other in memory: the product of trailing axes with row-major unit strides."""
+    """Positions that follow each other in memory: product of trailing axes with row-major strides."""
     run = 1
     for axis in reversed(reduced):
         if axis.size > 1 and expr.stride(axis.name) != run:
@@ -107,9 +107,10 @@ def _difference(first: Expr, second: Expr) -> Expr:
 
 
 def geometry(region: Region, loads: tuple[Load, ...], stores: tuple[Store, ...]) -> Geometry:
-    """The peel of a region: the first contiguous access is the one that vectors are aligned to, large ones first."""
+    """The peel of a region: vectors are aligned to the largest contiguous access."""
     axes = frozenset(axis.name for axis in region.reduced)
-    for access in sorted((*loads, *stores), key=lambda access: -access.numel):
+    accesses: list[Load | Store] = [*loads, *stores]
+    for access in sorted(accesses, key=lambda access: -access.numel):
         if access.address is None:
             continue
         if isinstance(access, Load) and access.predicate is not None:
@@ -166,7 +167,12 @@ def reading(load: Load, region: Region, shape: Geometry, names: Mapping[str, str
 
 
 def writing(
-    store: Store, position: int, region: Region, shape: Geometry, names: Mapping[str, str], types: Mapping[str, str]
+    store: Store,
+    position: int,
+    region: Region,
+    shape: Geometry,
+    names: Mapping[str, str],
+    types: Mapping[str, str],
 ) -> Writing:
     """The view of a full-level store, the `position`-th of its region."""
     axes = frozenset(axis.name for axis in region.reduced)

@@ -23,7 +23,7 @@ def power_of_two_at_least(number: int) -> int:
 def count_valid(choices: Mapping[str, tuple[SlotValue, ...]], valid: Callable[[Values], bool]) -> int:
     """Combinations of the choices that `valid` accepts."""
     names = tuple(choices)
-    return sum(valid(dict(zip(names, combination, strict=True))) for combination in product(*choices.values()))
+    return sum(valid(dict(zip(names, values, strict=True))) for values in product(*choices.values()))
 
 
 def bounded(
@@ -37,7 +37,9 @@ def bounded(
     pending = [(name, value) for name, value in drops if keep.get(name) != value]
     while pending:
         size = prod(len(values) for values in left.values())
-        if size <= MOST_COMBINATIONS or (size <= _COUNTABLE and count_valid(left, valid) <= MOST_COMBINATIONS):
+        if size <= MOST_COMBINATIONS:
+            break
+        if size <= _COUNTABLE and count_valid(left, valid) <= MOST_COMBINATIONS:
             break
         name, value = pending.pop(0)
         rest = tuple(other for other in left.get(name, ()) if other != value)

@@ -21,7 +21,8 @@ def body_registers(parts: Sweeps) -> int:
     """Registers of the busiest sweep's statements."""
     most = 0
     for sweep in parts.all:
-        results = [store.var for store in sweep.stores] or [var for var, _ in (sweep.monoid.operands if sweep.monoid else ())]
+        results = [store.var for store in sweep.stores]
+        results += [var for var, _ in sweep.monoid.operands] if sweep.monoid else []
         most = max(most, common.live_values(sweep.lines, results))
     return most
 
@@ -42,8 +43,8 @@ def row_features(
     registers = min(255, 24 + slice_registers + layout.group * vector * streamed // 4 * (not slice_registers)
                     + accumulators * 2 + body_registers(parts))  # fmt: skip
     requested, read, reads = 0, 0, 0
-    concurrent = device.sms * max(1, common.resident_blocks(device, layout.block, registers, layout.shared_bytes))
-    working = concurrent * layout.rows * region.reduced_size // layout.cluster
+    together = common.resident_blocks(device, layout.block, registers, layout.shared_bytes)
+    working = device.sms * max(1, together) * layout.rows * region.reduced_size // layout.cluster
     for load in region.loads:
         size, uses = codegen.ITEM_BYTES[load.dtype], sum(load in sweep.loads for sweep in sweeps)
         if load.address is None or not uses:
@@ -54,10 +55,12 @@ def row_features(
         cached = load.level != "full" or working * size <= device.l2_bytes // 2
         read += load.numel * size * (1 if cached else passes)
     stores = sum(store.numel * codegen.ITEM_BYTES[store.dtype] for store in region.stores)
-    special = sum(common.special_ops(sweep.lines) + (sweep.monoid.special_ops if sweep.monoid else 0) for sweep in sweeps)
-    special += parts.fused.special_ops if values["passes"] == "online" and parts.fused else 0
-    flops = sum(sum(line.flops for line in sweep.lines) + (sweep.monoid.flops if sweep.monoid else 0) for sweep in sweeps)
-    rounds = sum(sweep.monoid is not None for sweep in sweeps)
+    monoids = [sweep.monoid for sweep in sweeps if sweep.monoid]
+    if values["passes"] == "online" and parts.fused:
+        monoids[0] = parts.fused
+    special = sum(common.special_ops(sweep.lines) for sweep in sweeps) + sum(m.special_ops for m in monoids)
+    flops = sum(line.flops for sweep in sweeps for line in sweep.lines) + sum(m.flops for m in monoids)
+    rounds = len(monoids)
     tree = values["scheme"] == "tree"
     through_shared = points * sum(held) * len(sweeps) if layout.residency == "shared" else 0
     combine_steps = layout.threads.bit_length() if tree else 10

@@ -1,4 +1,4 @@
-"""Arithmetic of a row launch: what the template's constants come to for given slot values, and which values exist."""
+"""Arithmetic of a row launch: what the template's constants come to, and which slot values exist."""
 
 from __future__ import annotations
 

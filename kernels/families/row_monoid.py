@@ -1,4 +1,4 @@
-"""Partial results of one sweep over the reduced axes: their struct, identity, accumulation and combination."""
+"""Partial results of one sweep over the reduced axes: members, identity, accumulation and combination."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Member:
 class Monoid:
     """What one sweep accumulates: the product of its reductions, or a fused pair of rounds.
 
-    `accumulate` works on `p` (the partial), the operands by name and `position` (flattened reduced index); `combine`
-    folds partial `b` into `a`. `results` are `(ctype, variable, text over total)`.
+    `accumulate` works on `p` (the partial), the operands by name and `position` (flattened reduced index);
+    `combine` folds partial `b` into `a`. `results` are `(ctype, variable, text over folded_)`.
     """
 
     members: tuple[Member, ...]
@@ -50,7 +50,9 @@ class Monoid:
         return -(-sum(sizes) // widest) * widest
 
 
-def product_monoid(reductions: tuple[Reduction, ...], types: Mapping[str, str], position_ctype: str) -> Monoid:
+def product_monoid(
+    reductions: tuple[Reduction, ...], types: Mapping[str, str], position_ctype: str
+) -> Monoid:
     """All reductions of a round side by side; `types` maps operand variables to C types."""
     parts = [_single(reduction, types[reduction.operand], position_ctype) for reduction in reductions]
     return Monoid(
@@ -65,13 +67,14 @@ def product_monoid(reductions: tuple[Reduction, ...], types: Mapping[str, str], 
 
 def _single(reduction: Reduction, operand_ctype: str, position_ctype: str) -> Monoid:
     algebra = codegen.monoid(reduction, position_ctype, operand_ctype)
-    name = f"{reduction.var}_"
+    name, operand = f"{reduction.var}_", reduction.operand
+    state = Member(name, f"{algebra}::State", f"{algebra}::identity()", codegen.state_bytes(reduction))
     return Monoid(
-        members=(Member(name, f"{algebra}::State", f"{algebra}::identity()", codegen.state_bytes(reduction)),),
-        operands=((reduction.operand, operand_ctype),),
-        accumulate=f"p.{name} = {algebra}::combine(p.{name}, {algebra}::lift({reduction.operand}, position));",
+        members=(state,),
+        operands=((operand, operand_ctype),),
+        accumulate=f"p.{name} = {algebra}::combine(p.{name}, {algebra}::lift({operand}, position));",
         combine=f"a.{name} = {algebra}::combine(a.{name}, b.{name});",
-        results=((codegen.result_ctype(reduction), reduction.var, f"{algebra}::result(total.{name})"),),
+        results=((codegen.result_ctype(reduction), reduction.var, f"{algebra}::result(folded_.{name})"),),
         flops=3 if codegen.is_arg(reduction) else 1,
     )
 
@@ -79,15 +82,15 @@ def _single(reduction: Reduction, operand_ctype: str, position_ctype: str) -> Mo
 def fused_pair(region: Region) -> Monoid | None:
     """One sweep that does the work of the first two rounds, where their structure allows it.
 
-    Two identities are known: (max of v, sum of exp(v - max)) with rescaling (Milakov and Gimelshein 2018), and
-    (sum of v, sum of squared deviations from its mean) by Welford's update and Chan's combination.
+    Two identities are known: (max of v, sum of exp(v - max)) with rescaling (Milakov and Gimelshein 2018),
+    and (sum of v, sum of squared deviations from its mean) by Welford's update and Chan's combination.
     """
     if len(region.rounds) < 2:
         return None
     first, second = region.rounds[0].reductions, region.rounds[1].reductions
-    if len(first) != 1 or len(second) != 1 or second[0].kind != "sum" or second[0].ctype not in ("float", "double"):
+    if len(first) != 1 or len(second) != 1 or second[0].kind != "sum":
         return None
-    if first[0].ctype != second[0].ctype:
+    if first[0].ctype != second[0].ctype or first[0].ctype not in ("float", "double"):
         return None
     structure = _Structure(region)
     if first[0].kind == "max" and (exp := structure.exp_of_difference(first[0], second[0])):
@@ -101,11 +104,7 @@ class _Structure:
     """Looks at what lines compute, whatever their variables are called."""
 
     def __init__(self, region: Region) -> None:
-        self.lines = {
-            line.var: line
-            for part in region.rounds
-            for line in (*part.lines, *part.finish)
-        }
+        self.lines = {line.var: line for part in region.rounds for line in (*part.lines, *part.finish)}
         self.size = region.reduced_size
 
     def expand(self, var: str) -> str:
@@ -125,7 +124,7 @@ class _Structure:
         return (found[1], found[2]) if found else None
 
     def exp_of_difference(self, top: Reduction, total: Reduction) -> tuple[str, bool] | None:
-        """(exp function, whether an infinite maximum counts as 0) if the sum's operand is exp(v - max of v)."""
+        """(exp function, whether an infinite maximum counts as 0) if the sum's operand is exp(v - max v)."""
         line = self.lines.get(total.operand)
         found = re.match(r"^(exp|expf|__expf)\((.*)\)$", line.text) if line else None
         pair = self.minus(found[2]) if found else None
@@ -183,17 +182,17 @@ def _online_exp(top: Reduction, total: Reduction, exp: str, guarded: bool) -> Mo
         f"  a.{m} = top;",
         "}",
     ))  # fmt: skip
-    # Where the maximum is infinite or NaN the sum is what the two rounds would have found: exp(v - max) is NaN at the
-    # maximum, and adding max - max says so; with an infinite maximum taken as 0 the sum is exp(max).
-    result = f"total.{s} + (total.{m} - total.{m})"
+    # Where the maximum is infinite or NaN the sum is what two rounds would have found: exp(v - max) is NaN at
+    # the maximum, and adding max - max says so; with an infinite maximum taken as 0 the sum is exp(max).
+    result = f"folded_.{s} + (folded_.{m} - folded_.{m})"
     if guarded:
-        result = f"{absolute}(total.{m}) == Limits<{ctype}>::high() ? {exp}(total.{m}) : total.{s}"
+        result = f"{absolute}(folded_.{m}) == Limits<{ctype}>::high() ? {exp}(folded_.{m}) : folded_.{s}"
     return Monoid(
         members=(Member(m, ctype, f"Limits<{ctype}>::low()", width), Member(s, ctype, zero, width)),
         operands=((x, ctype),),
         accumulate=accumulate,
         combine=combine,
-        results=((ctype, top.var, f"total.{m}"), (ctype, total.var, result)),
+        results=((ctype, top.var, f"folded_.{m}"), (ctype, total.var, result)),
         special_ops=1,
         flops=5,
     )
@@ -230,7 +229,7 @@ def _moments(total: Reduction, squares: Reduction) -> Monoid:
         operands=((x, ctype),),
         accumulate=accumulate,
         combine=combine,
-        results=((ctype, total.var, f"total.{s}"), (ctype, squares.var, f"total.{m2}")),
+        results=((ctype, total.var, f"folded_.{s}"), (ctype, squares.var, f"folded_.{m2}")),
         special_ops=1,
         flops=6,
     )

@@ -1,4 +1,4 @@
-"""Sweeps of a reduce-map over its reduced axes: which statements and loads each needs, and their template context."""
+"""Sweeps of a reduce-map over its reduced axes: what each needs, and how templates see it."""
 
 from __future__ import annotations
 
@@ -161,9 +161,8 @@ def writings(region: Region, parts: Sweeps) -> tuple[Writing, ...]:
     """Views of the full-level stores."""
     names, types = names_of(region), codegen.value_ctypes(region)
     stores = parts.post.stores if parts.post else ()
-    return tuple(
-        writing(store, position, region, parts.geometry, names, types) for position, store in enumerate(stores)
-    )
+    shape = parts.geometry
+    return tuple(writing(store, number, region, shape, names, types) for number, store in enumerate(stores))
 
 
 def body_slots(parts: Sweeps) -> dict[str, str]:
@@ -292,9 +291,10 @@ def code_slots(parts: Sweeps) -> tuple[Slot, ...]:
 
 def _code_slot(name: str, text: str) -> Slot:
     if name.startswith("finish"):
-        return Slot(name, "reduction", "code", (text,), text, "statements once a row, after the round of that number")
-    what = "after the last round" if name == "post" else f"for the operands of round {name.removeprefix('body')}"
-    return Slot(name, "compute", "code", (text,), text, f"statements for one element, {what}")
+        doc = f"statements once a row, after round {name.removeprefix('finish')}"
+        return Slot(name, "reduction", "code", (text,), text, doc)
+    when = "after the last round" if name == "post" else f"for round {name.removeprefix('body')}"
+    return Slot(name, "compute", "code", (text,), text, f"statements for one element, {when}")
 
 
 def hoisted_text(region: Region, parts: Sweeps) -> str:
