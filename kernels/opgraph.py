@@ -1,9 +1,14 @@
-"""OpGraph: what a module computes, as a list of primitive nodes with shapes, strides, costs and dependencies."""
+"""OpGraph: what a module computes: primitive nodes with shapes, strides, costs and dependencies."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+ITEM_BYTES = {
+    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1,
+    "uint8": 1, "bool": 1, "complex64": 8, "complex128": 16,
+}  # fmt: skip
 
 Pattern = Literal["pointwise", "view", "broadcast", "reduction", "matmul", "anchor", "constant"]
 
@@ -25,13 +30,18 @@ class TensorSpec:
             count *= size
         return count
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements, strides aside."""
+        return self.numel * ITEM_BYTES[self.dtype]
+
 
 @dataclass(frozen=True, slots=True)
 class GraphInput:
     """A leaf of the graph that the launcher hands in.
 
-    `ref` is the launch-plan name: `inN` (position among the flat inputs of forward), `param:NAME` (parameter, buffer or
-    lifted constant). `scalar` marks a Python number: passed by value, `spec` is 0-d.
+    `ref` is the launch-plan name: `inN` (position among the flat inputs of forward), `param:NAME` (parameter,
+    buffer or lifted constant). `scalar` marks a Python number: passed by value, `spec` is 0-d.
     """
 
     ref: str
@@ -43,8 +53,9 @@ class GraphInput:
 class OpNode:
     """One primitive operator.
 
-    `op` is the ATen overload packet name without namespace (`add`, `amax`, `sum`, `mm`, `permute`, `where`, ...);
-    `args` holds node names (as `NodeRef`) and literals in ATen order, `kwargs` likewise.
+    `op` is the ATen overload packet name without namespace (`add`, `amax`, `sum`, `mm`, `permute`, `where`,
+    ...). `args` holds node names (as `NodeRef`) and literals in the canonical order of
+    kernels/canonical.py, `kwargs` likewise; dtypes are names.
     """
 
     name: str
@@ -87,11 +98,8 @@ class OpGraph:
     @property
     def floor_bytes(self) -> int:
         """Every used input read once and every output written once."""
-        item = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1,
-                "uint8": 1, "bool": 1}  # fmt: skip
-        read = sum(leaf.spec.numel * item[leaf.spec.dtype] for leaf in self.inputs.values())
-        written = sum(self.spec(ref.name).numel * item[self.spec(ref.name).dtype] for ref in self.outputs)
-        return read + written
+        read = sum(leaf.spec.nbytes for leaf in self.inputs.values())
+        return read + sum(self.spec(ref.name).nbytes for ref in self.outputs)
 
     @property
     def flops(self) -> int:

@@ -56,6 +56,8 @@ class Line:
     flops: int = 1
     uses_axes: bool = False
     """Whether the text names axis variables (index-dependent values such as a triangular mask)."""
+    special: int = 0
+    """Of the flops, those for the special-function units (exp, log, division, roots)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,15 +40,20 @@ class CompileReply:
 class CompileWorker:
     """One compiler process. Not for use by two threads at once; ends with the thread that started it."""
 
-    def __init__(self, library: Path) -> None:
-        """Start the process. Raises EnvironmentError_ if it cannot compile here."""
-        command = [sys.executable, "-P", "-m", "warpsmith.sandbox.compile_worker", str(os.getpid()), str(library)]
-        self._process = subprocess.Popen(  # noqa: S603
+    def __init__(self, library: Path, folders: tuple[Path, ...] = ()) -> None:
+        """Start the process; headers come from `folders`. Raises EnvironmentError_ if it cannot compile."""
+        arguments = [
+            str(os.getpid()),
+            str(library.absolute()),
+            *(str(folder.absolute()) for folder in folders),
+        ]
+        command = [sys.executable, "-P", "-m", "warpsmith.sandbox.compile_worker", *arguments]
+        self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env=_environment(),
+            env=worker_environment(),
             cwd="/",  # the working directory lands in line information
             bufsize=0,
             start_new_session=True,  # Ctrl-C in the terminal is the parent's to handle
@@ -61,7 +66,8 @@ class CompileWorker:
             hello = read_frame(self._answers.fileno(), deadline=time.monotonic() + START_TIMEOUT_S)
         except (FrameClosed, FrameTimeout) as error:
             self.close()
-            raise EnvironmentError_("the compiler process does not start; `warpsmith doctor` says more") from error
+            message = "the compiler process does not start; `warpsmith doctor` says more"
+            raise EnvironmentError_(message) from error
         if "error" in hello:
             self.close()
             raise EnvironmentError_(str(hello["error"]))
@@ -94,10 +100,13 @@ class CompileWorker:
         answer["cubin"] = base64.b64decode(answer["cubin"])
         return CompileReply(**answer)
 
+    def kill(self) -> None:
+        """Kill the process; a compile under way in another thread then raises WorkerDied."""
+        self._process.kill()
+
     def close(self) -> None:
         """Kill the process and reap it; closing twice is harmless."""
-        if self._process.poll() is None:
-            self._process.kill()
+        self._process.kill()
         self._process.wait()
         self._requests.close()
         self._answers.close()
@@ -112,13 +121,13 @@ class CompileWorker:
 class CompilePool:
     """Up to `jobs` compiler processes, each driven by a thread of its own."""
 
-    def __init__(self, library: Path, *, jobs: int) -> None:
-        """Nothing starts before the first compile."""
-        self._library = library
+    def __init__(self, library: Path, *, jobs: int, folders: tuple[Path, ...] = ()) -> None:
+        """Nothing starts before the first compile; `folders` are searched for headers."""
+        self._library, self._folders = library, folders
         self._local = threading.local()
         self._workers: weakref.WeakSet[CompileWorker] = weakref.WeakSet()
         self._lock = threading.Lock()
-        # Own threads, because a process set to die with its parent dies with the *thread* that started it (prctl(2)).
+        # Own threads: a process set to die with its parent dies with the thread that started it (prctl(2)).
         self._executor = ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="compile")
         self._finalizer = weakref.finalize(self, _shut_down, self._executor, self._workers, self._lock)
 
@@ -131,15 +140,20 @@ class CompilePool:
         with self._lock:
             return tuple(sorted(worker.pid for worker in self._workers if worker.alive))
 
+    @property
+    def closed(self) -> bool:
+        """Whether `close` has been called."""
+        return not self._finalizer.alive
+
     def close(self) -> None:
-        """Kill the processes; compiles under way raise WorkerDied."""
+        """Kill the processes; compiles under way raise WorkerDied, queued ones are cancelled."""
         self._finalizer()
 
     def _run(self, source: str, options: tuple[str, ...], timeout_s: float) -> CompileReply:
         try:
             return self._worker().compile(source, options, timeout_s)
         except WorkerDied:
-            if not self._finalizer.alive:
+            if self.closed:
                 raise
         # The process may have been killed from outside; only a second death says something about the source.
         return self._worker().compile(source, options, timeout_s)
@@ -149,7 +163,7 @@ class CompilePool:
         if worker is None or not worker.alive:
             if worker is not None:
                 worker.close()
-            worker = CompileWorker(self._library)
+            worker = CompileWorker(self._library, self._folders)
             with self._lock:
                 self._workers.add(worker)
             self._local.worker = worker
@@ -163,15 +177,14 @@ def _shut_down(
     with lock:
         running = list(workers)
     for worker in running:
-        if worker.alive:
-            os.kill(worker.pid, signal.SIGKILL)
+        worker.kill()
     executor.shutdown(wait=True)
     for worker in running:
         worker.close()
 
 
-def _environment() -> dict[str, str]:
-    """A small environment with the parent's import path made absolute."""
+def worker_environment() -> dict[str, str]:
+    """The environment of worker processes: no keys or tokens, and the parent's import path made absolute."""
     environment = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
     entries = [str(Path(entry).resolve()) for entry in sys.path if entry]
     return environment | {"PYTHONPATH": os.pathsep.join(entries), "PYTHONDONTWRITEBYTECODE": "1"}

@@ -1,7 +1,7 @@
 """A compiler process: reads framed requests on standard input, runs NVRTC, answers on standard output.
 
-Started by `compile_pool.CompileWorker` as a plain interpreter, so it imports neither torch nor pydantic. It dies with
-its parent, holds no secrets (its environment is made by the parent), and may read only what a compile needs.
+Started by `compile_pool.CompileWorker` as a plain interpreter, so it imports neither torch nor pydantic. It
+dies with its parent, holds no secrets (the parent makes its environment) and reads only what a compile needs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from warpsmith.kernels.errors import WarpsmithError
 from warpsmith.sandbox.frames import FrameClosed, read_frame, write_frame
 from warpsmith.sandbox.landlock import allow_only_reading
-from warpsmith.sandbox.nvrtc import Nvrtc, include_dirs
+from warpsmith.sandbox.nvrtc import Nvrtc
 
 LOG_LIMIT = 256 << 10
 """Characters of log that travel: half from the head (first errors), half from the tail (what ptxas says)."""
@@ -31,8 +31,9 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str]) -> int:
-    """Serve until the parent closes standard input. `arguments`: parent's process id, NVRTC library."""
+    """Serve until the parent closes standard input. Arguments: parent's process id, NVRTC, header folders."""
     parent, library = int(arguments[0]), Path(arguments[1])
+    folders = tuple(Path(folder) for folder in arguments[2:])
     _die_with(parent)
     answers = os.dup(1)
     os.dup2(2, 1)  # whatever the compiler prints must not land between the frames
@@ -43,7 +44,6 @@ def main(arguments: list[str]) -> int:
     except WarpsmithError as error:
         write_frame(answers, {"error": str(error)})
         return error.exit_code
-    folders = include_dirs(nvrtc)
     confined = allow_only_reading((library.parent, *folders, *_runtime_folders()))
     write_frame(answers, {"version": nvrtc.version, "confined": confined})
     includes = tuple(f"--include-path={folder}" for folder in folders)
@@ -84,8 +84,8 @@ def _die_with(parent: int) -> None:
 
 def _runtime_folders() -> tuple[Path, ...]:
     """What the interpreter and the C library may still open lazily."""
-    folders = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/dev/null", "/dev/urandom", "/proc/self", sys.base_prefix)
-    return tuple(Path(folder) for folder in folders)
+    system = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/dev/null", "/dev/urandom", "/proc/self")
+    return tuple(Path(folder) for folder in (*system, sys.base_prefix))
 
 
 if __name__ == "__main__":

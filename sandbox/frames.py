@@ -1,4 +1,4 @@
-"""Framed JSON on pipes: a four-byte length and a UTF-8 JSON object; used between a parent and its worker processes."""
+"""Framed JSON on pipes between a parent and its worker processes: a four-byte length, then a UTF-8 object."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class FrameTimeout(Exception):
 def write_frame(fd: int, message: dict[str, Any], *, deadline: float | None = None) -> None:
     """Write one message to `fd`; `deadline` is a `time.monotonic()` value.
 
-    Raises FrameClosed or FrameTimeout. Waiting needs a non-blocking `fd`: a blocking one may overrun the deadline.
+    Raises FrameClosed or FrameTimeout. With a deadline `fd` must not block, else a write may overrun it.
     """
     body = json.dumps(message).encode()
     if len(body) > MAX_FRAME:

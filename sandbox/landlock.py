@@ -15,7 +15,7 @@ _VERSION_QUERY = 1
 _RULE_PATH_BENEATH = 1
 _EXECUTE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 2, 1 << 3
 _RIGHTS_OF_ABI = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1}
-"""All file-system rights an ABI version knows (landlock.h); later versions add only device ioctls (bit 15)."""
+"""All file-system rights an ABI version knows (landlock.h); later ones add device ioctls (bit 15)."""
 _PR_SET_NO_NEW_PRIVS = 38
 
 
@@ -31,8 +31,8 @@ class _PathBeneathAttr(ctypes.Structure):
 def allow_only_reading(paths: Iterable[Path]) -> bool:
     """From now on let this thread and its children read `paths` and nothing else, and write nowhere.
 
-    Returns False, with nothing changed, where the kernel has no Landlock. Paths that do not exist are left out; open
-    descriptors keep working.
+    Returns False, with nothing changed, where the kernel has no Landlock. Paths that do not exist are left
+    out; open descriptors keep working.
     """
     if platform.system() != "Linux":
         return False

@@ -1,4 +1,4 @@
-"""NVIDIA's run-time compiler (NVRTC) through ctypes: where it is, what it knows, and one compile to cubin and PTX."""
+"""NVIDIA's run-time compiler (NVRTC) through ctypes: where it is, what it knows, how it compiles."""
 
 from __future__ import annotations
 
@@ -44,20 +44,21 @@ class Compiled:
 
 
 class Nvrtc:
-    """A loaded NVRTC library. Its front end holds one lock: for parallel compiles use processes, not threads."""
+    """A loaded NVRTC library. Its front end holds one lock: parallel compiles need processes, not threads."""
 
     def __init__(self, library: Path) -> None:
         """Load `library`. Raises EnvironmentError_ if that is not a usable NVRTC."""
         self.library = library
         try:
-            # CUDA 13.0 wheels carry no run path to their own builtins library; loaded beforehand it is found by name.
+            # CUDA 13.0 wheels lack a run path to their own builtins library; loaded beforehand it is found.
             for builtins in sorted(library.parent.glob("libnvrtc-builtins.so*")):
                 ctypes.CDLL(str(builtins))
             self._lib = ctypes.CDLL(str(library))
             self.version = self._read_version()
             self.archs = self._read_archs()
         except (OSError, AttributeError) as error:
-            raise EnvironmentError_(f"{library.name} is not a usable NVRTC ({error}): {INSTALL_HINT}") from error
+            message = f"{library.name} is not a usable NVRTC ({error}): {INSTALL_HINT}"
+            raise EnvironmentError_(message) from error
 
     @property
     def major(self) -> int:
@@ -69,10 +70,12 @@ class Nvrtc:
         found = re.fullmatch(r"sm_(\d{2,3})[af]?", arch)
         if found is None or int(found[1]) not in self.archs:
             known = ", ".join(f"sm_{number}" for number in self.archs)
-            raise UserError(f"NVRTC {self.version} cannot compile for {arch!r}: it knows {known}; pass one with --arch")
+            raise UserError(
+                f"NVRTC {self.version} cannot compile for {arch!r}: it knows {known}; pass one with --arch"
+            )
 
     def compile(self, source: str, *, options: tuple[str, ...]) -> Compiled:
-        """Compile device source text; `options` name the architecture. A failed compile is a value, not an error."""
+        """Compile device source text; `options` name the architecture. A failed compile is a value."""
         program = ctypes.c_void_p()
         text = source.encode()
         code = self._lib.nvrtcCreateProgram(ctypes.byref(program), text, SOURCE_NAME.encode(), 0, None, None)
@@ -89,6 +92,22 @@ class Nvrtc:
             self._lib.nvrtcDestroyProgram(ctypes.byref(program))
         return Compiled(code, log, cubin, ptx)
 
+    @property
+    def has_bundled_headers(self) -> bool:
+        """Whether the library carries the device headers itself (13.3 and later)."""
+        return hasattr(self._lib, "nvrtcInstallBundledHeaders")
+
+    def install_headers(self, folder: Path) -> None:
+        """Unpack the bundled headers (about 26 MB) unless they are there; safe for processes side by side.
+
+        Raises EnvironmentError_ if that fails.
+        """
+        log = ctypes.c_char_p()
+        code = self._lib.nvrtcInstallBundledHeaders(str(folder).encode(), 0, ctypes.byref(log))
+        if code != SUCCESS:
+            reason = (log.value or b"").decode(errors="replace") or self.describe(code)
+            raise EnvironmentError_(f"cannot unpack NVRTC's headers into {folder}: {reason}")
+
     def describe(self, code: int) -> str:
         """NVRTC's own name of a result code."""
         self._lib.nvrtcGetErrorString.restype = ctypes.c_char_p
@@ -97,7 +116,8 @@ class Nvrtc:
     def _fetch(self, program: ctypes.c_void_p, what: str) -> bytes:
         """One output of a program: `ProgramLog`, `CUBIN` or `PTX`; empty if there is none."""
         size = ctypes.c_size_t()
-        if getattr(self._lib, f"nvrtcGet{what}Size")(program, ctypes.byref(size)) != SUCCESS or size.value == 0:
+        status = getattr(self._lib, f"nvrtcGet{what}Size")(program, ctypes.byref(size))
+        if status != SUCCESS or size.value == 0:
             return b""
         buffer = ctypes.create_string_buffer(size.value)
         if getattr(self._lib, f"nvrtcGet{what}")(program, buffer) != SUCCESS:
@@ -127,7 +147,7 @@ def load_nvrtc(library: Path | None = None) -> Nvrtc:
 
 
 def find_library() -> Path:
-    """The NVRTC library of this machine: $WARPSMITH_NVRTC, pip wheels (CUDA 13, then 12), then a CUDA toolkit.
+    """The NVRTC of this machine: $WARPSMITH_NVRTC, pip wheels (CUDA 13, then 12), then a CUDA toolkit.
 
     Raises EnvironmentError_ that names the pip install if there is none.
     """
@@ -135,7 +155,7 @@ def find_library() -> Path:
     if named:
         if Path(named).is_file():
             return Path(named)
-        raise EnvironmentError_(f"${LIBRARY_VARIABLE} names {named}, which is no file: unset it, or {INSTALL_HINT}")
+        raise EnvironmentError_(f"${LIBRARY_VARIABLE} names {named}, which is no file: unset it")
     for path in _candidates():
         if path.is_file():
             return path
@@ -147,18 +167,19 @@ def include_dirs(nvrtc: Nvrtc) -> tuple[Path, ...]:
     roots = [root / name for root in wheel_roots() for name in _WHEEL_INCLUDES]
     roots += [toolkit / "include" for toolkit in _toolkits()]
     for folder in roots:
-        if header_major(folder) == nvrtc.major:
+        version = header_version(folder)
+        if version is not None and version // 1000 == nvrtc.major:
             return tuple(path for path in (folder, folder / "cccl") if path.is_dir())
     return ()
 
 
-def header_major(folder: Path) -> int | None:
-    """Major CUDA version of the headers in a folder; None unless the device headers are there."""
+def header_version(folder: Path) -> int | None:
+    """CUDA version of the headers in a folder (13.0 is 13000); None unless the device headers are there."""
     header = folder / "cuda_runtime_api.h"
     if not header.is_file() or not (folder / "cuda_fp16.h").is_file():
         return None
     found = re.search(r"#define\s+CUDART_VERSION\s+(\d+)", header.read_text(errors="replace"))
-    return int(found[1]) // 1000 if found else None
+    return int(found[1]) if found else None
 
 
 def wheel_roots() -> tuple[Path, ...]:

@@ -17,6 +17,7 @@ from warpsmith.sandbox.nvrtc import (
     INVALID_OPTION,
     SUCCESS,
     Nvrtc,
+    header_version,
     include_dirs,
     load_nvrtc,
 )
@@ -37,7 +38,7 @@ DEFAULT_TIMEOUT_S = 30.0
 
 
 class Compiler:
-    """Compiles candidates for one architecture, several at once, through a cache shared with other processes."""
+    """Compiles candidates for one architecture, several at once, through a cache that processes share."""
 
     def __init__(
         self,
@@ -50,17 +51,18 @@ class Compiler:
     ) -> None:
         """`cache_dir` defaults to `default_cache_dir()`.
 
-        Raises UserError for an architecture that NVRTC does not know or an unwritable cache, EnvironmentError_ without
-        NVRTC.
+        Raises UserError for an architecture that NVRTC does not know or an unwritable cache, and
+        EnvironmentError_ without NVRTC.
         """
         self._nvrtc = nvrtc or load_nvrtc()
         self._nvrtc.check_arch(arch)
         self.arch = arch
         self.timeout_s = timeout_s
         self.options = (f"--gpu-architecture={arch}", *OPTIONS)
-        self._cache = CompileCache((cache_dir or default_cache_dir()) / "nvrtc")
-        self._pool = CompilePool(self._nvrtc.library, jobs=jobs)
-        self._headers = "headers" if include_dirs(self._nvrtc) else "no headers"
+        root = cache_dir or default_cache_dir()
+        self._cache = CompileCache(root / "nvrtc")
+        self._headers = Headers(self._nvrtc, root)
+        self._pool = CompilePool(self._nvrtc.library, jobs=jobs, folders=self._headers.folders)
 
     @property
     def nvrtc_version(self) -> str:
@@ -75,7 +77,7 @@ class Compiler:
         return self._finish(candidate, early, self._submit(candidate))
 
     async def compile_many(self, candidates: Sequence[Candidate]) -> list[CompileReport]:
-        """Compile candidates side by side; equal sources once. Reports come in the order of the candidates."""
+        """Compile candidates side by side, equal ones once. Reports come in the order of the candidates."""
         pending: dict[str, asyncio.Task[CompileReport]] = {}
         keys: list[str] = []
         for candidate in candidates:
@@ -110,11 +112,11 @@ class Compiler:
         if isinstance(early, CompileReport):
             return early
         future = self._submit(candidate)
-        await asyncio.wait([asyncio.wrap_future(future)])
+        await asyncio.gather(asyncio.wrap_future(future), return_exceptions=True)
         return await asyncio.to_thread(self._finish, candidate, early, future)
 
     def _key(self, candidate: Candidate) -> str:
-        version = f"{self.nvrtc_version} {self._headers}"
+        version = f"{self.nvrtc_version}, headers {self._headers.version}"
         return self._cache.key(candidate.source, options=self.options, nvrtc_version=version)
 
     def _early(self, candidate: Candidate) -> CompileReport | str:
@@ -124,7 +126,10 @@ class Compiler:
             return self._failed(Failure(stage="compile", kind="error", message=message), 0.0)
         key = self._key(candidate)
         stored = self._cache.get(key)
-        return key if stored is None else self._report(candidate, stored, cached=True)
+        if stored is not None:
+            return self._report(candidate, stored, cached=True)
+        self._headers.prepare(candidate.source)
+        return key
 
     def _submit(self, candidate: Candidate) -> Future[CompileReply]:
         return self._pool.submit(candidate.source, self.options, self.timeout_s)
@@ -136,9 +141,12 @@ class Compiler:
             message = f"the compiler was stopped after {self.timeout_s:g} s"
             return self._failed(Failure(stage="compile", kind="timeout", message=message), self.timeout_s)
         except WorkerDied as error:
+            if self._pool.closed:
+                raise
             return self._failed(Failure(stage="compile", kind="crash", message=str(error)), 0.0)
         if reply.code == INVALID_OPTION:
-            raise UserError(f"NVRTC {self.nvrtc_version} refuses the options {' '.join(self.options)}: {reply.log}")
+            options = " ".join(self.options)
+            raise UserError(f"NVRTC {self.nvrtc_version} refuses the options {options}: {reply.log.strip()}")
         if reply.code == BUILTIN_FAILURE:
             raise EnvironmentError_(f"NVRTC is not installed completely ({reply.log.strip()}): reinstall it")
         if reply.code not in (SUCCESS, COMPILATION):
@@ -189,6 +197,28 @@ class Compiler:
         )
 
 
+class Headers:
+    """CUDA's device headers for sources that include some: an installed set, else the one inside NVRTC."""
+
+    def __init__(self, nvrtc: Nvrtc, cache_dir: Path) -> None:
+        self._nvrtc = nvrtc
+        self._unpack_into: Path | None = None
+        self.folders = include_dirs(nvrtc)
+        self.version = str(header_version(self.folders[0])) if self.folders else "none"
+        if not self.folders and nvrtc.has_bundled_headers:
+            # The folder must exist before a compiler process confines itself, its contents only when needed.
+            self._unpack_into = cache_dir / f"headers-{nvrtc.version}"
+            self._unpack_into.mkdir(parents=True, exist_ok=True)
+            self.folders = (self._unpack_into, self._unpack_into / "cccl")
+            self.version = "bundled"
+
+    def prepare(self, source: str) -> None:
+        """Make sure that what `source` may include is there."""
+        if self._unpack_into is not None and "include" in source:
+            self._nvrtc.install_headers(self._unpack_into)
+            self._unpack_into = None
+
+
 def compile_candidate(candidate: Candidate, arch: str, *, cache_dir: Path | None = None) -> CompileReport:
     """Compile one candidate with a compiler process of its own; for many, keep a `Compiler`."""
     with Compiler(arch, cache_dir=cache_dir, jobs=1) as compiler:
@@ -202,6 +232,6 @@ def _missing_entry(candidate: Candidate, entries: tuple[str, ...]) -> Failure | 
             mangled = any(name.startswith(f"_Z{len(step.kernel)}{step.kernel}") for name in entries)
             hint = ' (it is there, but not as extern "C")' if mangled else ""
             known = ", ".join(entries) or "none"
-            message = f"the plan launches {step.kernel!r}, which the source does not define{hint}; kernels: {known}"
+            message = f"the plan launches {step.kernel!r}, which the source lacks{hint}; its kernels: {known}"
             return Failure(stage="compile", kind="no_entry", message=message)
     return None

@@ -23,7 +23,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class CacheEntry(Record):
-    """What is kept of a compile besides the cubin and the PTX; nothing in it depends on a candidate's slots."""
+    """What is kept of a compile besides the cubin and the PTX; nothing in it depends on slots."""
 
     ok: bool
     description: str
@@ -55,8 +55,8 @@ def default_cache_dir() -> Path:
 class CompileCache:
     """Three files an entry: cubin, PTX and, written last, the record with the hashes of both.
 
-    Every file appears by rename, so a reader sees an old or a new one, never half of one; an entry whose hashes do
-    not agree counts as missing and is written anew.
+    Every file appears by rename, so a reader sees an old or a new one, never half of one; an entry whose
+    hashes do not agree counts as missing and is written anew.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -17,12 +17,15 @@ _FRONT_END = re.compile(
     r"(?: #[\w-]+)?: (?P<message>.*)$"
 )
 _PTXAS = re.compile(
-    r"^\s*ptxas (?:application ptx input, line (?P<line>\d+); )?(?P<severity>error|warning|fatal)\s*: (?P<message>.*)$"
+    r"^\s*ptxas (?:application ptx input, line (?P<line>\d+); )?"
+    r"(?P<severity>error|warning|fatal)\s*: (?P<message>.*)$"
 )
 _PERFORMANCE = re.compile(r"^\s*ptxas info\s*: (?P<message>\(C\d+\).*)$")
 _BARE_ERROR = re.compile(r"^nvrtc: error: (?P<message>.*)$")
-_CONTINUATION = re.compile(r"^ {10,}\S")
-"""Lines such as `            argument types are: (int)`; quoted source text is indented by two."""
+_CARET = re.compile(r"^\s*\^\s*$")
+"""Points into the quoted source line above it; what lies between message and quotation belongs to the
+message."""
+MAX_CONTINUATION = 8
 
 _DIRECTORIES = re.compile(r"(?<![\w/.)\]])/(?:[\w.+~@-]+/)+")
 _COMPILING = re.compile(r"Compiling entry function '([^']+)'")
@@ -36,9 +39,8 @@ _LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)")
 
 _KINDS = (
     ("shared_memory", re.compile(r"too much shared data")),
-    ("architecture", re.compile(r"not supported on \.target|requires? \.target|requires PTX ISA|not supported .*arch")),
+    ("architecture", re.compile(r"not supported on \.target|requires? \.target|requires PTX ISA")),
     ("include", re.compile(r"could not open source file|cannot open source file")),
-    ("too_many_threads", re.compile(r"maxntid|launch_bounds.*(exceed|invalid)")),
 )
 
 
@@ -107,7 +109,8 @@ def compile_failure(diagnostics: tuple[Diagnostic, ...], description: str) -> Fa
     first = errors[0]
     where = f"line {first.line}: " if first.line is not None else ""
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-    return Failure(stage="compile", kind=_kind(first), slot=first.slot, message=f"{where}{first.message}{more}")
+    message = f"{where}{first.message}{more}"
+    return Failure(stage="compile", kind=_kind(first), slot=first.slot, message=message)
 
 
 def entry_points(ptx: str) -> tuple[str, ...]:
@@ -116,7 +119,7 @@ def entry_points(ptx: str) -> tuple[str, ...]:
 
 
 def without_directories(text: str) -> str:
-    """Absolute paths cut down to their file names: messages must not tell where things lie on this machine."""
+    """Absolute paths cut down to file names: messages must not tell where things lie on this machine."""
     return _DIRECTORIES.sub("", text)
 
 
@@ -133,14 +136,21 @@ def _front_end(line: str, following: list[str]) -> Diagnostic | None:
         bare = _BARE_ERROR.match(line)
         return _diagnostic("error", None, bare["message"]) if bare else None
     message = match["message"]
-    for extra in following:
-        if not _CONTINUATION.match(extra) or extra.strip() == "^":
-            break
-        message += f"; {extra.strip()}"
+    message = "; ".join((message, *_continuation(following)))
     severity = match["severity"].removeprefix("catastrophic ")
     if match["file"].rsplit("/", 1)[-1] == SOURCE_NAME:
         return _diagnostic(severity, int(match["line"]), message)
     return _diagnostic(severity, None, f"{match['file']}({match['line']}): {message}")
+
+
+def _continuation(following: list[str]) -> list[str]:
+    """Lines such as `argument types are: (int)` between a message and the source line it quotes."""
+    for count, line in enumerate(following[: MAX_CONTINUATION + 2]):
+        if _CARET.match(line):
+            return [text.strip() for text in following[: max(count - 1, 0)]]
+        if _FRONT_END.match(line) or not line.strip():
+            break
+    return []
 
 
 def _assembler(line: str, source_lines: list[int | None]) -> Diagnostic | None:

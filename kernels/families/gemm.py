@@ -11,7 +11,6 @@ from warpsmith.kernels.codegen import (
     COMPUTE_TYPES,
     NARROW_LIMIT,
     STORAGE_TYPES,
-    extent,
     load_text,
     names_of,
     parameters,
@@ -30,6 +29,7 @@ from warpsmith.kernels.families.common import (
     special_ops,
 )
 from warpsmith.kernels.family import Invalid, LaunchFeatures
+from warpsmith.kernels.indexing import Algebra
 from warpsmith.kernels.records import Buffer, Candidate, KernelStep, LaunchPlan
 from warpsmith.kernels.region import AnyRegion, Line, Load, MatmulRegion, Store
 from warpsmith.kernels.slots import Role, Slot, Values
@@ -405,10 +405,10 @@ def _store_is_wide(region: MatmulRegion, store: Store) -> str:
 
 def _index_ctype(region: MatmulRegion) -> str:
     """`int` where every offset, also of the partial sums, stays below 2^31 with a tile's margin."""
-    sizes = {"b": region.batch, "m": region.m + 128, "n": region.n + 128, "k": region.k + 32}
+    algebra = Algebra({"b": region.batch, "m": region.m + 128, "n": region.n + 128, "k": region.k + 32})
     reach = (region.m + 128) * (region.n + 128) * region.batch
     loads = (*region.a_loads, *region.b_loads, *region.epilogue_loads)
     addresses = [load.address for load in loads if load.address is not None]
     for address in (*addresses, *(store.address for store in region.stores)):
-        reach = max(reach, *map(abs, extent(address, sizes)))
+        reach = max(reach, *map(abs, algebra.bounds(address)))
     return "int" if reach < NARROW_LIMIT else "long long"

@@ -9,7 +9,7 @@ from warpsmith.kernels.families.gemm import GemmFamily
 from warpsmith.kernels.families.global_reduce import GlobalReduceFamily
 from warpsmith.kernels.families.map import MapFamily
 from warpsmith.kernels.families.row import RowFamily
-from warpsmith.kernels.family import Family
+from warpsmith.kernels.family import Family, KernelSpec, spec_for
 from warpsmith.kernels.region import AnyRegion, Region
 
 FAMILIES: tuple[Family, ...] = (
@@ -50,6 +50,11 @@ def families_for(region: AnyRegion, device: DeviceModel | None = None) -> tuple[
     if device is not None and _leaves_idle(region, device):
         found.sort(key=lambda family: family.name != GlobalReduceFamily.name)
     return tuple(found)
+
+
+def specs_for(region: AnyRegion, device: DeviceModel) -> list[KernelSpec]:
+    """One search space for each family that can compute the region. Raises NotYetError if there is none."""
+    return [spec_for(family, region, device) for family in families_for(region, device)]
 
 
 def _leaves_idle(region: AnyRegion, device: DeviceModel) -> bool:

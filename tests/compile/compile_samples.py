@@ -7,17 +7,14 @@ from warpsmith.kernels.records import Candidate, KernelStep, LaunchPlan
 
 def candidate(source: str, *kernels: str, slot_lines: dict[str, tuple[int, int]] | None = None) -> Candidate:
     """A candidate that launches `kernels` (default `k`) once each."""
-    steps = tuple(
-        KernelStep(kernel=name, grid=(1, 1, 1), block=(32, 1, 1), args=("in0", "out0")) for name in kernels or ("k",)
-    )
+    names = kernels or ("k",)
+    steps = tuple(KernelStep(kernel=n, grid=(1, 1, 1), block=(32, 1, 1), args=("in0", "out0")) for n in names)
     return Candidate(source=source, plan=LaunchPlan(steps=steps), slot_lines=slot_lines or {})
 
 
 def copy_kernel(tag: int = 0) -> str:
     """A kernel that compiles; `tag` makes its text, and so its cache key, unique."""
-    return (
-        f'extern "C" __global__ void k(const float* x, float* y) {{ y[threadIdx.x] = x[threadIdx.x] + {tag}.0f; }}\n'
-    )
+    return f'extern "C" __global__ void k(const float* x, float* y) {{ y[0] = x[threadIdx.x] + {tag}.0f; }}\n'
 
 
 SHARED = """extern "C" __global__ void k(const float* x, float* y) {

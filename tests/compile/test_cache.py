@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from compile_samples import SHARED, candidate
+
 from warpsmith.kernels.errors import UserError
 from warpsmith.tools.compile import Compiler, compile_candidate
 from warpsmith.tools.compile_cache import CACHE_VARIABLE, CompileCache, default_cache_dir, entry_of
@@ -23,7 +23,8 @@ plan = LaunchPlan(steps=(KernelStep(kernel="k", grid=(1, 1, 1), block=(1, 1, 1),
 def source(i): return f'extern "C" __global__ void k(float* y) {{ y[0] = {i}.0f; }}'
 with Compiler("sm_90", cache_dir=Path(sys.argv[1]), jobs=1) as compiler:
     for _ in range(2):
-        reports = asyncio.run(compiler.compile_many([Candidate(source=source(i), plan=plan) for i in range(6)]))
+        candidates = [Candidate(source=source(i), plan=plan) for i in range(6)]
+        reports = asyncio.run(compiler.compile_many(candidates))
 print(json.dumps([[report.ok, report.cubin_hash] for report in reports]))
 """
 
@@ -63,8 +64,8 @@ def test_a_damaged_entry_is_compiled_anew(tmp_path: Path, suffix: str, damage: s
     if damage == "folder":
         path.mkdir()
     elif damage != "missing":
-        flipped = bytes([data[0] ^ 1]) + data[1:]
-        path.write_bytes({"torn": data[: len(data) // 2], "empty": b"", "garbage": b"\0" * 9, "flipped": flipped}[damage])
+        torn, flipped = data[: len(data) // 2], bytes([data[0] ^ 1]) + data[1:]
+        path.write_bytes({"torn": torn, "empty": b"", "garbage": b"\0" * 9, "flipped": flipped}[damage])
     assert cache.get(key) is None
     if damage != "folder":
         cache.put(key, entry, cubin, ptx)
@@ -134,10 +135,12 @@ def test_a_full_disk_is_said_and_corrupts_nothing(tmp_path: Path) -> None:
         pytest.skip("this machine lets no user mount a small file system")
     filler = str(tmp_path / "filler")
     fill = (
-        f"handle = open({filler!r}, 'wb', buffering=0)\n    try:\n        while True: handle.write(bytes(512))\n"
+        f"handle = open({filler!r}, 'wb', buffering=0)\n    try:\n"
+        "        while True: handle.write(bytes(512))\n"
         "    except OSError: pass"
     )
-    said = _run_full_disk([*mount, "sh"], tmp_path, fill=fill, free=f"Path({filler!r}).unlink(); handle.close()")
+    free = f"Path({filler!r}).unlink(); handle.close()"
+    said = _run_full_disk([*mount, "sh"], tmp_path, fill=fill, free=free)
     assert "no space left" in said
 
 

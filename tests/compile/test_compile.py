@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from pathlib import Path
 
 import pytest
-
 from compile_samples import SHARED, SPILL, candidate, copy_kernel, macro_bomb
+
 from warpsmith.kernels.errors import UserError
+from warpsmith.sandbox.nvrtc import include_dirs, load_nvrtc
 from warpsmith.tools.compile import Compiler, compile_candidate
 
 
@@ -43,7 +45,7 @@ def test_resources_are_kept_apart_by_kernel(compiler: Compiler) -> None:
 
 
 def test_an_error_names_line_and_slot(compiler: Compiler) -> None:
-    source = 'extern "C" __global__ void k(const float* x, float* y) {\n  y[0] = x[0];\n  y[1] = unknown;\n}\n'
+    source = 'extern "C" __global__ void k(float* x, float* y) {\n  y[0] = x[0];\n  y[1] = unknown;\n}\n'
     report = compiler.compile(candidate(source, slot_lines={"load": (2, 2), "body": (3, 3)}))
     assert not report.ok
     assert report.cubin_path is None
@@ -65,7 +67,8 @@ def test_slots_belong_to_the_candidate_and_not_to_the_cached_source(compiler: Co
 
 def test_a_bad_inline_instruction_is_traced_back_to_its_source_line(compiler: Compiler) -> None:
     source = (
-        'extern "C" __global__ void k(float* y) {\n  y[0] = 1.0f;\n  asm volatile("bogus.f32 %0;" :: "f"(y[1]));\n'
+        'extern "C" __global__ void k(float* y) {\n  y[0] = 1.0f;\n'
+        '  asm volatile("bogus.f32 %0;" :: "f"(y[1]));\n'
         '  asm volatile("wgmma.fence.sync.aligned;");\n}\n'
     )
     report = compiler.compile(candidate(source, slot_lines={"one": (3, 3), "two": (4, 4)}))
@@ -77,7 +80,7 @@ def test_a_bad_inline_instruction_is_traced_back_to_its_source_line(compiler: Co
 @pytest.mark.parametrize(
     ("source", "kind"),
     [
-        ('extern "C" __global__ void k(float* y) { asm volatile("wgmma.fence.sync.aligned;"); }', "architecture"),
+        ('extern "C" __global__ void k() { asm volatile("wgmma.fence.sync.aligned;"); }', "architecture"),
         (
             'extern "C" __global__ void k(float* y) { __shared__ float s[20000]; s[threadIdx.x] = y[0];'
             " __syncthreads(); y[1] = s[threadIdx.x + 1]; }",
@@ -123,7 +126,8 @@ def test_errors_come_before_a_flood_of_warnings(compiler: Compiler) -> None:
 
 def test_messages_are_cut_and_hold_no_folder_of_this_machine(compiler: Compiler) -> None:
     long_name = "n" * 5000
-    source = f'#include <cuda_fp16.h>\nextern "C" __global__ void k(float* y) {{ y[0] = {long_name}; __half h("a"); }}\n'
+    body = f'y[0] = {long_name}; __half h("a");'
+    source = f'#include <cuda_fp16.h>\nextern "C" __global__ void k(float* y) {{ {body} }}\n'
     report = compiler.compile(candidate(source))
     assert not report.ok
     for item in report.diagnostics:
@@ -132,6 +136,17 @@ def test_messages_are_cut_and_hold_no_folder_of_this_machine(compiler: Compiler)
         assert "site-packages" not in item.message
     assert report.failure is not None
     assert len(report.failure.message) < 600
+
+
+def test_device_headers_may_be_included_where_there_are_some(tmp_path: Path) -> None:
+    nvrtc = load_nvrtc()
+    if not include_dirs(nvrtc) and not nvrtc.has_bundled_headers:
+        pytest.skip("no CUDA headers on this machine")
+    half = (
+        "#include <cuda_fp16.h>\n"
+        + 'extern "C" __global__ void k(__half* y) { y[0] = __float2half(1.0f); }\n'
+    )
+    assert compile_candidate(candidate(half), "sm_90", cache_dir=tmp_path).ok
 
 
 def test_a_source_cannot_read_files_of_the_machine(compiler: Compiler, tmp_path: Path) -> None:
@@ -183,7 +198,7 @@ def test_equal_candidates_of_one_batch_are_compiled_once(compiler: Compiler) -> 
 
 
 def test_a_compile_without_end_is_stopped_and_the_next_one_works(tmp_path: Path) -> None:
-    with Compiler("sm_90", cache_dir=tmp_path, jobs=1, timeout_s=1.5) as compiler:
+    with Compiler("sm_90", cache_dir=tmp_path, jobs=1, timeout_s=4.0) as compiler:
         before = compiler.compile(candidate(copy_kernel()))
         first_pid = compiler.pids()
         stopped = compiler.compile(candidate(macro_bomb()))
@@ -193,14 +208,16 @@ def test_a_compile_without_end_is_stopped_and_the_next_one_works(tmp_path: Path)
         assert stopped.failure is not None
         assert (stopped.failure.stage, stopped.failure.kind) == ("compile", "timeout")
         assert compiler.pids() != first_pid
-        assert not compiler.compile(candidate(macro_bomb())).cached
+    assert len(list(tmp_path.rglob("*.json"))) == 2  # a timeout may be the machine's doing: it is not kept
 
 
-def test_a_bomb_does_not_hold_up_its_neighbours(tmp_path: Path) -> None:
+def test_a_bomb_does_not_hold_up_its_neighbours(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     batch = [candidate(macro_bomb()), *(candidate(copy_kernel(i)) for i in range(4))]
-    with Compiler("sm_90", cache_dir=tmp_path, jobs=2, timeout_s=2.0) as compiler:
+    with Compiler("sm_90", cache_dir=tmp_path, jobs=2, timeout_s=4.0) as compiler:
         reports = asyncio.run(compiler.compile_many(batch))
+    gc.collect()
     assert [report.ok for report in reports] == [False, True, True, True, True]
+    assert caplog.records == []
 
 
 def test_one_compiler_serves_several_event_loops(compiler: Compiler) -> None:

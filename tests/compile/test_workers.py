@@ -7,11 +7,12 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-
 from compile_samples import candidate, copy_kernel, macro_bomb
+
 from warpsmith.kernels.errors import EnvironmentError_, SandboxTimeout, WorkerDied
 from warpsmith.sandbox.compile_pool import CompilePool, CompileWorker
 from warpsmith.sandbox.nvrtc import load_nvrtc
@@ -35,7 +36,8 @@ def _gone(pid: int, within_s: float = 10.0) -> bool:
 
 
 def test_the_worker_needs_neither_torch_nor_pydantic() -> None:
-    code = "import sys, warpsmith.sandbox.compile_worker; print(sorted({'torch', 'pydantic', 'numpy'} & set(sys.modules)))"
+    heavy = "{'torch', 'pydantic', 'numpy'} & set(sys.modules)"
+    code = f"import sys, warpsmith.sandbox.compile_worker; print(sorted({heavy}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
@@ -104,8 +106,9 @@ parent = int(sys.argv[1])
 while True:
     for entry in pathlib.Path("/proc").iterdir():
         try:
-            if entry.name.isdigit() and int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1]) == parent:
-                busy = sum(map(int, (entry / "stat").read_text().rsplit(")", 1)[1].split()[11:13]))
+            fields = (entry / "stat").read_text().rsplit(")", 1)[1].split() if entry.name.isdigit() else None
+            if fields and int(fields[1]) == parent:
+                busy = int(fields[11]) + int(fields[12])
                 if busy > 40 and b"compile_worker" in (entry / "cmdline").read_bytes():
                     os.kill(int(entry.name), signal.SIGSEGV)
         except (OSError, IndexError):
@@ -127,6 +130,18 @@ def test_closing_ends_all_processes_and_what_they_were_doing() -> None:
     assert all(future.done() for future in futures)
 
 
+def test_closing_a_compiler_is_no_verdict_on_what_it_was_compiling(tmp_path: Path) -> None:
+    compiler = Compiler("sm_90", cache_dir=tmp_path, jobs=1)
+    with ThreadPoolExecutor(1) as thread:
+        verdict = thread.submit(compiler.compile, candidate(macro_bomb()))
+        end = time.monotonic() + 30.0
+        while not compiler.pids() and time.monotonic() < end:
+            time.sleep(0.02)
+        compiler.close()
+        with pytest.raises(WorkerDied):
+            verdict.result()
+
+
 @pytest.mark.parametrize("busy", [False, True])
 def test_workers_die_with_a_killed_parent(tmp_path: Path, busy: bool) -> None:
     code = _PARENT.format(cache=str(tmp_path), busy=busy)
@@ -141,6 +156,7 @@ def test_workers_die_with_a_killed_parent(tmp_path: Path, busy: bool) -> None:
 
 _PARENT = """
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from warpsmith.sandbox.compile_pool import CompilePool
 from warpsmith.sandbox.nvrtc import load_nvrtc

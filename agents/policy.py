@@ -1,0 +1,132 @@
+"""The policy seam: what a policy is asked, what it may know, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import numpy as np
+
+from warpsmith.agents.observation import Observation
+from warpsmith.agents.space import Grid, Point, SearchSpace
+from warpsmith.kernels.records import Failure, Outcome
+from warpsmith.kernels.slots import SlotEdit, Values
+
+Kind = Literal["start", "joint", "refine", "repair", "escape"]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One evaluated combination."""
+
+    values: Values
+    cost: float | None
+    """Microseconds; None where the candidate failed or was not costed."""
+    margin: float = 0.0
+    """Relative half-width of the cost's interval."""
+    failure: Failure | None = None
+    spills: int = 0
+    kind: Kind = "joint"
+    role: str | None = None
+    candidate: str = ""
+    base: str | None = None
+    """Candidate id that it was derived from."""
+    step: int = 0
+
+    @property
+    def ailing(self) -> bool:
+        """Whether a repair is called for: it could not be built or launched, or it spills registers."""
+        stages = ("rules", "compile", "launch")
+        return self.spills > 0 or (self.failure is not None and self.failure.stage in stages)
+
+
+def trial_of(outcome: Outcome, values: Values, kind: Kind, *, role: str | None, base: str | None, step: int) -> Trial:
+    """A trial from a recorded outcome. The margin is a normal estimate of the median's 95 % interval."""
+    margin = 0.0
+    if outcome.time_us is not None and outcome.time_us.p50 > 0:
+        sigma = (outcome.time_us.p90 - outcome.time_us.p10) / 2.563
+        margin = 1.96 * 1.253 * sigma / (max(outcome.time_us.n, 1) ** 0.5) / outcome.time_us.p50
+    return Trial(
+        values=values,
+        cost=outcome.cost_us if outcome.correct else None,
+        margin=margin,
+        failure=outcome.failure,
+        spills=outcome.spills or 0,
+        kind=kind,
+        role=role,
+        candidate=outcome.candidate,
+        base=base,
+        step=step,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A question to a policy. Everything that its answer may depend on is in here."""
+
+    space: SearchSpace
+    history: tuple[Trial, ...]
+    kind: Kind
+    count: int
+    seed: int
+    step: int
+    role: str | None = None
+    """The acting role of a refine or repair round; in an escape round the one that is disturbed (None:
+    all)."""
+    patient: int | None = None
+    """Repair rounds: index in `history` of the trial to mend."""
+    observations: Mapping[str, Observation] = field(default_factory=dict)
+
+    def rng(self) -> np.random.Generator:
+        """The request's own stream of random numbers: the same for the same (seed, step)."""
+        return np.random.default_rng([self.seed, self.step])
+
+    @property
+    def incumbent(self) -> Trial | None:
+        """The cheapest trial so far; those that spill only where nothing else is correct."""
+        costed = [trial for trial in self.history if trial.cost is not None]
+        return min(costed, key=lambda trial: trial.cost or 0.0, default=None)
+
+    @property
+    def seen(self) -> set[Point]:
+        """Points that were already tried."""
+        grid = Grid(self.space)
+        return {grid.point(trial.values) for trial in self.history}
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A combination to evaluate, as edits by roles on a base."""
+
+    values: Values
+    base: str | None
+    """Candidate id that the edits apply to; None for the first kernel of a search."""
+    edits: Mapping[str, tuple[SlotEdit, ...]]
+    """Role -> its edits. Roles that changed nothing are left out."""
+
+
+class Policy(Protocol):
+    """Stateless: proposals are a pure function of the request, so a resumed run proposes the same again."""
+
+    @property
+    def name(self) -> str:
+        """As the command line knows it."""
+
+    def opening(self, space: SearchSpace) -> Values:
+        """What the planner compares families by: one valid combination of this space."""
+
+    def propose(self, request: Request) -> list[Proposal]:
+        """At most `request.count` valid combinations that are not in the history; none: nothing left to
+        try."""
+
+
+def proposal(space: SearchSpace, values: Values, base: Trial | None, why: str) -> Proposal:
+    """A proposal whose edits are the difference to the base (or to the naive kernel), split by owner."""
+    before = space.naive | (base.values if base else {})
+    edits: dict[str, tuple[SlotEdit, ...]] = {}
+    for role, names in space.groups.items():
+        own = tuple(SlotEdit(n, values[n], why) for n in names if values[n] != before[n])
+        if own:
+            edits[role] = own
+    return Proposal(values=values, base=base.candidate if base and base.candidate else None, edits=edits)

@@ -1,0 +1,188 @@
+"""Search spaces as policies see them: finite slots, one validity rule, a prior and an estimate."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpsmith.kernels.cost import estimate_us
+from warpsmith.kernels.family import Invalid, KernelSpec
+from warpsmith.kernels.records import SlotValue
+from warpsmith.kernels.slots import ROLES, Slot, Values
+
+Point = tuple[int, ...]
+"""Position of each choice slot's value in `Slot.values`, in the order of `choice_slots`."""
+
+ENUMERATION_LIMIT = 100_000
+"""Cartesian products up to this size are listed in full; larger ones are sampled."""
+
+
+class SearchSpace(Protocol):
+    """What a policy may know of the thing it tunes; a KernelSpec, a recorded table and a formula all fit."""
+
+    @property
+    def name(self) -> str:
+        """Short name for messages."""
+
+    @property
+    def choice_slots(self) -> tuple[Slot, ...]:
+        """The slots with a finite set of values."""
+
+    @property
+    def naive(self) -> Values:
+        """Default values of the choice slots."""
+
+    @property
+    def groups(self) -> Mapping[str, tuple[str, ...]]:
+        """Role -> its slots. Without a role map each slot is its own role."""
+
+    def check(self, values: Values) -> Invalid | None:
+        """Why the combination cannot run, or None."""
+
+    def sensible(self) -> Values:
+        """The prior: what to try first."""
+
+    def estimate(self, values: Values) -> float | None:
+        """Cost in microseconds from a model, or None where there is none."""
+
+    def demand(self, values: Values) -> Mapping[str, float]:
+        """Estimated use of what a launch can run out of: `threads`, `registers`, `shared_memory` (any
+        subset)."""
+
+
+@dataclass(frozen=True, eq=False)
+class SpecSpace:
+    """A KernelSpec as a search space; code slots keep their default text. Answers of the models are kept."""
+
+    spec: KernelSpec
+    _estimates: dict[tuple[SlotValue, ...], float | None] = field(default_factory=dict, repr=False)
+
+    @property
+    def name(self) -> str:
+        """The family's name."""
+        return self.spec.family.name
+
+    @property
+    def choice_slots(self) -> tuple[Slot, ...]:
+        """The family's slots with a finite set of values."""
+        return self.spec.choice_slots
+
+    @property
+    def naive(self) -> Values:
+        """The kernel that nobody has tuned."""
+        return {slot.name: slot.default for slot in self.choice_slots}
+
+    @property
+    def groups(self) -> Mapping[str, tuple[str, ...]]:
+        """Slots by the role that owns them, in the order of `ROLES`."""
+        owned = {role: tuple(s.name for s in self.choice_slots if s.owner == role) for role in ROLES}
+        return {role: names for role, names in owned.items() if names}
+
+    def check(self, values: Values) -> Invalid | None:
+        """The family's validity rule."""
+        return self.spec.check(values)
+
+    def sensible(self) -> Values:
+        """The family's prior, choice slots only."""
+        prior = self.spec.sensible()
+        return {slot.name: prior[slot.name] for slot in self.choice_slots}
+
+    def estimate(self, values: Values) -> float | None:
+        """The cost model's microseconds; None for values that cannot run."""
+        key = tuple(values.get(slot.name, slot.default) for slot in self.choice_slots)
+        if key not in self._estimates:
+            estimate = math.inf if self.check(values) else estimate_us(self.spec, values)
+            self._estimates[key] = estimate if math.isfinite(estimate) else None
+        return self._estimates[key]
+
+    def demand(self, values: Values) -> Mapping[str, float]:
+        """The largest launch's threads, registers a thread and shared bytes a block."""
+        launches = self.spec.features(values)
+        return {
+            "threads": float(max(launch.threads for launch in launches)),
+            "registers": float(max(launch.registers for launch in launches)),
+            "shared_memory": float(max(launch.shared_bytes for launch in launches)),
+        }
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Points, feature vectors and neighbourhoods of one space."""
+
+    space: SearchSpace
+    slots: tuple[Slot, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "slots", self.space.choice_slots)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of values of each slot."""
+        return tuple(len(slot.values) for slot in self.slots)
+
+    @property
+    def cartesian(self) -> int:
+        """Number of combinations, valid or not."""
+        return math.prod(self.sizes)
+
+    def point(self, values: Values) -> Point:
+        """Indices of the values; slots left out take their default. ValueError for an illegal value."""
+        return tuple(slot.values.index(values.get(slot.name, slot.default)) for slot in self.slots)
+
+    def values(self, point: Point) -> Values:
+        """The slot values of a point."""
+        return {slot.name: slot.values[i] for slot, i in zip(self.slots, point, strict=True)}
+
+    def valid(self, point: Point) -> bool:
+        """Whether the point can run."""
+        return self.space.check(self.values(point)) is None
+
+    def columns(self, group: str) -> tuple[int, ...]:
+        """Positions of a role's slots."""
+        names = self.space.groups[group]
+        return tuple(i for i, slot in enumerate(self.slots) if slot.name in names)
+
+    def coordinates(self, points: list[Point]) -> list[NDArray[np.float64]]:
+        """Per slot an array (points, d): ordered slots by rank in [0, 1], others one-hot at distance 1."""
+        table = np.asarray(points, dtype=np.int64).reshape(len(points), len(self.slots))
+        return [_coordinate(slot, table[:, i]) for i, slot in enumerate(self.slots)]
+
+    def all_points(self) -> list[Point]:
+        """Every valid point. Only for spaces within `ENUMERATION_LIMIT`."""
+        return [p for p in itertools.product(*(range(n) for n in self.sizes)) if self.valid(p)]
+
+    def varied(self, base: Point, columns: tuple[int, ...], rng: np.random.Generator, limit: int) -> list[Point]:
+        """Points equal to `base` outside `columns`: all of them where they are few, else a random part.
+
+        Validity is left to the caller.
+        """
+        counts = [self.sizes[i] for i in columns]
+        if math.prod(counts) <= limit:
+            combos = [np.array(c) for c in itertools.product(*(range(n) for n in counts))]
+        else:
+            combos = list(np.stack([rng.integers(0, n, limit) for n in counts], axis=1))
+        found: list[Point] = []
+        for combo in combos:
+            changed = list(base)
+            for column, index in zip(columns, combo, strict=True):
+                changed[column] = int(index)
+            found.append(tuple(changed))
+        return found
+
+
+def is_ordered(slot: Slot) -> bool:
+    """Whether a slot's values have an order that means something (numbers that are not flags)."""
+    return all(isinstance(v, int) and not isinstance(v, bool) for v in slot.values)
+
+
+def _coordinate(slot: Slot, indices: NDArray[np.int64]) -> NDArray[np.float64]:
+    n = len(slot.values)
+    if is_ordered(slot) or n <= 2:
+        return (indices[:, None] / max(n - 1, 1)).astype(np.float64)
+    return np.eye(n)[indices] / math.sqrt(2.0)

@@ -1,0 +1,218 @@
+"""Running a search: set-up, checkpoints, resuming, draining on signals, and the result."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sqlite3
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from langgraph.errors import GraphDrained
+from langgraph.runtime import RunControl
+from langsmith import tracing_context
+
+from warpsmith.agents.registry import make_policy
+from warpsmith.agents.space import SpecSpace
+from warpsmith.graph.build import Compiled, build_graph
+from warpsmith.graph.nodes import best_of, trial_limit
+from warpsmith.graph.state import Context, Emit, SearchSettings, SearchState, Stop, evaluations
+from warpsmith.kernels.errors import UserError
+from warpsmith.kernels.family import KernelSpec
+from warpsmith.kernels.records import Outcome
+from warpsmith.tools.null import EvaluatorLike
+from warpsmith.tools.store import RunStore
+
+SUPERSTEPS_A_ROUND = 3
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """How a search ended."""
+
+    best: Outcome | None
+    """The fastest candidate that passed its full verdict; None where none did (or none was reached)."""
+    screened: int
+    """Distinct candidates that were screened."""
+    full_verdicts: int
+    stop: Stop | Literal["interrupted"] | None
+    elapsed_s: float
+    lineage: tuple[str, ...] = ()
+    """Candidate ids from the first ancestor to the best."""
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether a signal or a drain request ended it before it was done; it can be resumed."""
+        return self.stop == "interrupted"
+
+
+def ignore(kind: str, data: Mapping[str, Any]) -> None:
+    """A listener that needs no events."""
+
+
+async def run_search(
+    specs: Sequence[KernelSpec],
+    evaluator: EvaluatorLike,
+    store: RunStore,
+    settings: SearchSettings,
+    on_event: Emit = ignore,
+    *,
+    control: RunControl | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> SearchResult:
+    """Searches the families' slots and gives the finalists full verdicts.
+
+    With `settings.resume` the run continues at its last checkpoint; where there is none it starts anew over
+    the
+    results that exist. The first SIGINT or SIGTERM (or `control.request_drain()`) stops it at the next
+    superstep; a
+    second raises KeyboardInterrupt. UserError: unknown policy, start values that cannot run, a damaged
+    checkpoint.
+    """
+    context = _context(specs, evaluator, store, settings, on_event, clock)
+    control = control or RunControl()
+    async with _saver(store) as saver:
+        graph = build_graph(saver)
+        steps = 20 + SUPERSTEPS_A_ROUND * trial_limit(settings.budget)
+        config: RunnableConfig = {"configurable": {"thread_id": store.run_id}, "recursion_limit": steps}
+        first = await _entry(graph, saver, config, context)
+        interrupted = False
+        with tracing_context(enabled=False), _drain_on_signals(control):
+            try:
+                if first is not False:
+                    await graph.ainvoke(first, config, context=context, durability="sync", control=control)
+            except GraphDrained:
+                interrupted = True
+        state = (await graph.aget_state(config)).values
+        return _result(context, state, interrupted)
+
+
+def _context(
+    specs: Sequence[KernelSpec],
+    evaluator: EvaluatorLike,
+    store: RunStore,
+    settings: SearchSettings,
+    on_event: Emit,
+    clock: Callable[[], float],
+) -> Context:
+    if not specs:
+        raise ValueError("a search needs at least one KernelSpec")
+    if settings.budget < 1:
+        raise UserError(f"--budget {settings.budget}: at least one evaluation is needed")
+    spaces = tuple(SpecSpace(spec) for spec in specs)
+    if settings.start:
+        problem = specs[0].check(settings.start)
+        if problem is not None:
+            raise UserError(f"start values cannot run: {problem.message}")
+
+    def emit(kind: str, data: Mapping[str, Any]) -> None:
+        store.event(kind, **data)
+        on_event(kind, data)
+
+    return Context(
+        specs=tuple(specs),
+        spaces=spaces,
+        policy=make_policy(settings.policy),
+        evaluator=evaluator,
+        store=store,
+        settings=settings,
+        emit=emit,
+        clock=clock,
+        started=clock(),
+    )
+
+
+async def _entry(
+    graph: Compiled, saver: AsyncSqliteSaver, config: RunnableConfig, context: Context
+) -> SearchState | Literal[False] | None:
+    """What to invoke the graph with: {} to start, None to continue; False where it has ended already.
+
+    A finished search that is resumed with a larger budget goes on deciding.
+    """
+    settings = context.settings
+    if not settings.resume:
+        await saver.adelete_thread(context.store.run_id)
+        return {}
+    try:
+        found = await graph.aget_state(config)
+    except sqlite3.DatabaseError as error:
+        raise _damaged(context.store, error) from error
+    if not found.values.get("trials") and not found.next:
+        return {}
+    context.elapsed_before = float(found.values.get("elapsed_s", 0.0))
+    if found.next:
+        return None
+    if found.values["stop"] == "budget" and evaluations(found.values["trials"]) < settings.budget:
+        await graph.aupdate_state(config, {"confirmed": [], "stop": None}, as_node="evaluate")
+        return None
+    return False
+
+
+def _result(context: Context, state: Mapping[str, Any], interrupted: bool) -> SearchResult:
+    confirmed: list[str] = state.get("confirmed", [])
+    best = best_of(context, confirmed)
+    return SearchResult(
+        best=best,
+        screened=evaluations(state.get("trials", [])),
+        full_verdicts=len(confirmed),
+        stop="interrupted" if interrupted else state.get("stop"),
+        elapsed_s=context.elapsed(),
+        lineage=lineage(context.store, best.candidate) if best else (),
+    )
+
+
+def lineage(store: RunStore, candidate: str) -> tuple[str, ...]:
+    """Candidate ids from the first ancestor down to `candidate`."""
+    line: list[str] = []
+    current: str | None = candidate
+    while current is not None and current not in line:
+        line.append(current)
+        current = store.get_candidate(current).parent
+    return tuple(reversed(line))
+
+
+@contextlib.asynccontextmanager
+async def _saver(store: RunStore) -> AsyncIterator[AsyncSqliteSaver]:
+    """The run folder's checkpointer; UserError where the file is not a database."""
+    path = store.folder / "checkpoints.db"
+    async with AsyncSqliteSaver.from_conn_string(str(path)) as saver:
+        try:
+            await saver.setup()
+        except sqlite3.DatabaseError as error:
+            raise _damaged(store, error) from error
+        yield saver
+
+
+def _damaged(store: RunStore, error: Exception) -> UserError:
+    return UserError(
+        f"{store.folder / 'checkpoints.db'} is damaged ({error}): remove it, and --resume searches anew "
+        "over the results that exist"
+    )
+
+
+@contextlib.contextmanager
+def _drain_on_signals(control: RunControl) -> Iterator[None]:
+    """First SIGINT or SIGTERM: drain; the next one acts as before. Without effect outside the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handled = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in handled}
+
+    def drain(number: int, frame: object) -> None:
+        control.request_drain(signal.Signals(number).name)
+        for each in handled:
+            signal.signal(each, before[each])
+
+    for number in handled:
+        signal.signal(number, drain)
+    try:
+        yield
+    finally:
+        for number in handled:
+            signal.signal(number, before[number])

@@ -1,0 +1,135 @@
+"""What a search remembers between supersteps: ids and scalars only; bytes lie in the run folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypedDict
+
+from warpsmith.agents.policy import Kind, Policy, Trial, trial_of
+from warpsmith.agents.space import Grid, SearchSpace
+from warpsmith.kernels.errors import UserError
+from warpsmith.kernels.family import KernelSpec
+from warpsmith.kernels.slots import Values
+from warpsmith.tools.null import EvaluatorLike
+from warpsmith.tools.store import RunStore
+
+Next = Literal["propose", "evaluate", "confirm", "finish"]
+Stop = Literal["budget", "minutes", "plateau", "exhausted"]
+
+
+class TrialRef(TypedDict):
+    """One proposed combination; its outcome is found in the store under `candidate`."""
+
+    candidate: str
+    spec: int
+    point: str
+    """Indices of the slot values, e.g. `0.3.1`: names the values even where two combinations give one
+    text."""
+    kind: Kind
+    role: str | None
+    base: str | None
+    step: int
+
+
+class SearchState(TypedDict, total=False):
+    """The graph's channels."""
+
+    spec: int
+    """Index of the family that is searched; -1 while the planner compares them."""
+    stayed: int
+    """Evaluations since that family was taken up."""
+    step: int
+    """Number of the proposal round; with the seed it fixes the random numbers."""
+    kind: Kind
+    role: str | None
+    patient: str | None
+    """Repair rounds: candidate id of the trial to mend."""
+    count: int
+    pending: list[TrialRef]
+    trials: list[TrialRef]
+    incumbent: str | None
+    confirmed: list[str]
+    """Candidate ids that got a full verdict."""
+    elapsed_s: float
+    next: Next
+    stop: Stop | None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSettings:
+    """How one search is run."""
+
+    policy: str = "builtin"
+    budget: int = 64
+    """Screened candidates."""
+    full_verdicts: int = 4
+    """Full verdicts at the end; the last is kept for the naive kernel in case nothing else passes."""
+    minutes: float | None = None
+    """Wall time, summed over resumed parts."""
+    seed: int = 0
+    batch: int = 4
+    """Candidates a round: they compile side by side."""
+    patience: int | None = None
+    """Evaluations without progress that end the search; None: the whole budget is used."""
+    start: Values = field(default_factory=dict)
+    """Slot values laid over the first family's naive kernel for the first evaluation."""
+    resume: bool = False
+
+
+Emit = Callable[[str, Mapping[str, Any]], None]
+
+
+@dataclass(slots=True)
+class Context:
+    """What nodes work with; never checkpointed."""
+
+    specs: tuple[KernelSpec, ...]
+    spaces: tuple[SearchSpace, ...]
+    policy: Policy
+    evaluator: EvaluatorLike
+    store: RunStore
+    settings: SearchSettings
+    emit: Emit
+    clock: Callable[[], float]
+    started: float
+    """The clock when this process took the search up."""
+    elapsed_before: float = 0.0
+    """Seconds that earlier processes spent on it."""
+
+    def elapsed(self) -> float:
+        """Seconds spent on the search so far."""
+        return self.elapsed_before + self.clock() - self.started
+
+    def values(self, ref: TrialRef) -> Values:
+        """The slot values of a trial; UserError where the checkpoint belongs to other slots."""
+        grid = Grid(self.spaces[ref["spec"]])
+        point = tuple(int(part) for part in ref["point"].split(".") if part)
+        if len(point) != len(grid.slots) or any(i >= n for i, n in zip(point, grid.sizes, strict=True)):
+            raise UserError(
+                f"checkpoints.db in {self.store.folder} was written for other slots: start a new run, or "
+                "remove the file to search anew over the results that exist"
+            )
+        return grid.values(point)
+
+    def history(self, trials: list[TrialRef], spec: int) -> tuple[Trial, ...]:
+        """The trials of one family with their recorded outcomes, in order."""
+        found = []
+        for ref in trials:
+            outcome = self.store.outcome(ref["candidate"]) if ref["spec"] == spec else None
+            if outcome is not None:
+                made = trial_of(
+                    outcome,
+                    self.values(ref),
+                    ref["kind"],
+                    role=ref["role"],
+                    base=ref["base"],
+                    step=ref["step"],
+                )
+                found.append(made)
+        return tuple(found)
+
+
+def evaluations(trials: list[TrialRef]) -> int:
+    """Distinct candidates: combinations that give the same text are evaluated once."""
+    return len({ref["candidate"] for ref in trials})

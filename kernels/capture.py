@@ -1,0 +1,362 @@
+"""Turns a Problem into an OpGraph: traced without data, so that all machines see one graph, GPU or not."""
+
+from __future__ import annotations
+
+import logging
+import operator
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+)
+from torch.export.graph_signature import ConstantArgument, InputKind, TensorArgument
+from torch.fx import Node
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.utils import _pytree as pytree
+
+from warpsmith.kernels.canonical import Call, Canonical, canonical
+from warpsmith.kernels.costs import flops_of
+from warpsmith.kernels.decompose import decomposition_table
+from warpsmith.kernels.errors import NotYetError, UserError
+from warpsmith.kernels.opgraph import GraphInput, NodeRef, OpGraph, OpNode, TensorSpec
+from warpsmith.kernels.problem import Instance, Problem, named_tensors
+
+logger = logging.getLogger(__name__)
+
+SUPPORTED_INPUTS = frozenset(("float32", "float64"))
+"""Dtypes of inputs and parameters that some family can load."""
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+_TORCH = str(Path(torch.__file__).parent)
+_DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
+
+
+class _NumberIsStructure(Exception):
+    """A Python number turned out to decide sizes or control flow, so that it cannot stay a runtime value."""
+
+
+def capture(problem: Problem, *, check_dtypes: bool = True) -> OpGraph:
+    """The graph of forward in the problem's mode.
+
+    Python floats among the inputs become 0-d scalar inputs (float64 where a tensor is float64, else
+    float32); ints, and floats that decide sizes or branches, are baked in. Raises UserError where the
+    user's code fails, NotYetError for what the graph cannot say and, with `check_dtypes`, for used inputs
+    or parameters outside SUPPORTED_INPUTS.
+    """
+    graph, constants = _trace(problem)
+    problem.remember_constants(constants)
+    if check_dtypes:
+        refuse_unsupported(graph, problem)
+    return graph
+
+
+def lifted_constants(problem: Problem) -> dict[str, torch.Tensor]:
+    """Tensors that forward creates from Python data, by the NAME of their `param:NAME`, on the CPU."""
+    return _trace(problem)[1]
+
+
+def refuse_unsupported(graph: OpGraph, problem: Problem) -> None:
+    """Raise NotYetError naming the first used input or parameter whose dtype no family loads."""
+    for leaf in graph.inputs.values():
+        if leaf.spec.dtype not in SUPPORTED_INPUTS:
+            raise NotYetError(
+                f"{problem.path}: {leaf.ref} is {leaf.spec.dtype}; inputs and parameters of that type are "
+                f"not supported yet (supported: {', '.join(sorted(SUPPORTED_INPUTS))})"
+            )
+
+
+def _trace(problem: Problem) -> tuple[OpGraph, dict[str, torch.Tensor]]:
+    instance = _fake_instance(problem)
+    floats = [index for index, leaf in enumerate(instance.inputs) if type(leaf) is float]
+    if floats:
+        try:
+            return _Converter(problem, instance, _export(instance, floats)).convert()
+        except (UserError, MemoryError):
+            raise
+        except Exception as error:
+            logger.debug("a Python number decides structure, baking it in: %s", error)
+    try:
+        return _Converter(problem, instance, _export(instance, [])).convert()
+    except (UserError, MemoryError):
+        raise
+    except Exception as error:
+        raise _explain(problem, instance, error) from error
+
+
+def _fake_instance(problem: Problem) -> Instance:
+    """The problem with tensors that have no storage and claim to be on the CPU.
+
+    Built on the meta device; where the user's constructor or get_inputs() needs real values, on the CPU.
+    """
+    try:
+        instance = problem.build(device="meta", seed=0)
+    except UserError as refusal:
+        logger.debug("cannot build on the meta device, building on the CPU: %s", refusal)
+        instance = problem.build(device="cpu", seed=0)
+    mode = FakeTensorMode()
+    seen: dict[int, torch.Tensor] = {}
+
+    def fake(tensor: torch.Tensor) -> torch.Tensor:
+        if id(tensor) not in seen:
+            seen[id(tensor)] = _fake_like(tensor, mode)
+        return seen[id(tensor)]
+
+    for part in instance.module.modules():
+        holders: tuple[dict[str, Any], ...] = (part._parameters, part._buffers, vars(part))
+        for holder in holders:
+            for name, value in holder.items():
+                if isinstance(value, torch.Tensor):
+                    holder[name] = fake(value)
+    inputs = [fake(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in instance.inputs]
+    return Instance(
+        instance.module, inputs, named_tensors(instance.module), instance.structure, instance.draw_inputs
+    )
+
+
+def _fake_like(tensor: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
+    span = (
+        tensor.storage_offset()
+        + 1
+        + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    )
+    with mode:
+        storage = torch.empty(max(span, 0) if tensor.numel() else 0, dtype=tensor.dtype, device="cpu")
+        fake = torch.as_strided(storage, tensor.shape, tensor.stride(), tensor.storage_offset())
+    if isinstance(tensor, torch.nn.Parameter):
+        return torch.nn.Parameter(fake, requires_grad=False)
+    return fake
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _export(instance: Instance, floats: list[int]) -> Any:
+    """The decomposed ExportedProgram, the numbered float inputs passed as 0-d tensors."""
+    inputs = list(instance.inputs)
+    tensors = [leaf for leaf in [*inputs, *instance.parameters.values()] if isinstance(leaf, torch.Tensor)]
+    wide = any(tensor.dtype is torch.float64 for tensor in tensors)
+    for index in floats:
+        mode = next(tensor.fake_mode for tensor in tensors if isinstance(tensor, FakeTensor))
+        with mode:
+            inputs[index] = torch.empty((), dtype=torch.float64 if wide else torch.float32)
+    arguments = tuple(pytree.tree_unflatten(inputs, instance.structure))
+    with _quiet(), torch.no_grad():
+        program = torch.export.export(instance.module, arguments, strict=False)
+        return program.run_decompositions(decomposition_table())
+
+
+def _explain(problem: Problem, instance: Instance, error: Exception) -> UserError:
+    """Why a trace failed: the user's forward fails by itself, depends on data, or cannot be traced."""
+    try:
+        with _quiet():
+            mode = next(leaf.fake_mode for leaf in instance.inputs if isinstance(leaf, FakeTensor))
+            with mode, torch.no_grad():
+                outputs = instance.module(*pytree.tree_unflatten(list(instance.inputs), instance.structure))
+    except _DATA_DEPENDENT as cause:
+        return _data_dependent(problem, cause)
+    except Exception as cause:
+        return problem.user_error(cause, "forward")
+    if not any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(outputs)):
+        return _no_tensors(problem)
+    if isinstance(error, (*_DATA_DEPENDENT, _NumberIsStructure)):
+        return _data_dependent(problem, error)
+    return NotYetError(
+        f"{problem.path}: forward cannot be traced: {type(error).__name__}: {_first_line(error)}"
+    )
+
+
+def _data_dependent(problem: Problem, error: Exception) -> NotYetError:
+    return NotYetError(
+        f"{problem.path}: forward depends on values of its tensors (shapes or branches), "
+        f"which is not supported yet: {_first_line(error)}"
+    )
+
+
+def _no_tensors(problem: Problem) -> UserError:
+    return UserError(f"{problem.path}: forward returns no tensors; return a tensor or a tuple of tensors")
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _spec_of(tensor: torch.Tensor) -> TensorSpec:
+    return TensorSpec(
+        shape=tuple(int(size) for size in tensor.shape),
+        strides=tuple(int(step) for step in tensor.stride()),
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        offset=int(tensor.storage_offset()),
+    )
+
+
+@dataclass(slots=True)
+class _Converter:
+    """Walks the traced graph once and builds the OpGraph."""
+
+    problem: Problem
+    instance: Instance
+    program: Any
+    inputs: dict[str, GraphInput] = field(default_factory=dict)
+    nodes: dict[str, OpNode] = field(default_factory=dict)
+    aliases: dict[str, NodeRef] = field(default_factory=dict)
+    constants: dict[str, torch.Tensor] = field(default_factory=dict)
+
+    def convert(self) -> tuple[OpGraph, dict[str, torch.Tensor]]:
+        """The graph, and the constants of forward that became `param:` inputs."""
+        results = self._outputs()
+        live = _live_nodes(self.program.graph, results)
+        for node in self.program.graph.nodes:
+            if node in live and node.op == "placeholder":
+                self._add_leaf(node)
+            elif node in live and node.op == "call_function":
+                self._add_call(node)
+        graph = OpGraph(
+            inputs=self.inputs,
+            nodes=tuple(self.nodes.values()),
+            outputs=tuple(self._reference(node) for node in results),
+            input_count=len(self.instance.inputs),
+            node_index=dict(self.nodes),
+        )
+        return graph, self.constants
+
+    def _outputs(self) -> list[Node]:
+        signature = self.program.graph_signature
+        mutated = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
+        if mutated:
+            raise NotYetError(
+                f"{self.problem.path}: forward changes {mutated[0]} in place, which is not supported yet "
+                f"(mode {self.problem.mode}); use eval mode, or return the new value"
+            )
+        kept = [
+            spec.arg
+            for spec in signature.output_specs
+            if not (isinstance(spec.arg, ConstantArgument) and spec.arg.value is None)
+        ]
+        names = [arg.name for arg in kept if isinstance(arg, TensorArgument)]
+        if not names:
+            raise _no_tensors(self.problem)
+        if len(names) != len(kept):
+            raise NotYetError(
+                f"{self.problem.path}: forward returns a Python value beside tensors: not supported yet"
+            )
+        by_name = {node.name: node for node in self.program.graph.nodes}
+        return [by_name[name] for name in names]
+
+    def _add_leaf(self, node: Node) -> None:
+        specs = self.program.graph_signature.input_specs
+        users = [spec for spec in specs if spec.kind is InputKind.USER_INPUT]
+        spec = next(spec for spec in specs if spec.arg.name == node.name)
+        if spec.kind is InputKind.USER_INPUT:
+            index = users.index(spec)
+            given = self.instance.inputs[index]
+            scalar = not isinstance(given, torch.Tensor)
+            tensor_spec = _spec_of(node.meta["val"] if scalar else given)
+            self.inputs[node.name] = GraphInput(f"in{index}", tensor_spec, scalar)
+        elif spec.target in self.instance.parameters:
+            held = self.instance.parameters[spec.target]
+            self.inputs[node.name] = GraphInput(f"param:{spec.target}", _spec_of(held))
+        else:
+            self._add_constant(node, spec.target)
+
+    def _add_constant(self, node: Node, target: str) -> None:
+        """A tensor that forward made: a fill where all elements are equal, else a `param:` input."""
+        value = self.program.constants.get(target)
+        if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor):
+            raise NotYetError(
+                f"{self.problem.path}: {target} in forward has no value at load time; not supported yet"
+            )
+        value = value.detach().cpu()
+        first = value.reshape(-1)[:1]
+        if value.numel() and bool((value == first).all()):
+            fill = Canonical("full", (tuple(value.shape), first.item()), {}, "constant")
+            self._append(node, fill, _spec_of(value.contiguous()))
+            return
+        self.constants[target] = value.contiguous()
+        self.inputs[node.name] = GraphInput(f"param:{target}", _spec_of(self.constants[target]))
+
+    def _add_call(self, node: Node) -> None:
+        value = node.meta["val"]
+        if isinstance(value, (tuple, list)):
+            return
+        if not isinstance(value, torch.Tensor):
+            raise _NumberIsStructure(f"{node.target} takes a Python number out of a tensor")
+        out = _spec_of(value)
+        if node.target is operator.getitem:
+            producer, index = node.args
+            assert isinstance(producer, Node)
+            form = canonical(self._call(producer, out))
+            if isinstance(form, Canonical):
+                form = Canonical(form.op, form.args, form.kwargs | {"output": index}, "anchor")
+        else:
+            form = canonical(self._call(node, out))
+        if isinstance(form, NodeRef):
+            self.aliases[node.name] = form
+        else:
+            self._append(node, form, out)
+
+    def _call(self, node: Node, out: TensorSpec) -> Call:
+        schema = node.target._schema  # type: ignore[union-attr]
+        positional = tuple(arg.name for arg in schema.arguments if not arg.kwarg_only)
+        defaults = {arg.name: arg.default_value for arg in schema.arguments if arg.has_default_value()}
+        given = dict(zip(positional, node.args, strict=False)) | dict(node.kwargs)
+        values = defaults | pytree.tree_map_only(Node, self._reference, given)
+        tensors = [leaf for leaf in pytree.tree_leaves(given) if isinstance(leaf, Node)]
+        source = self._spec(self._reference(tensors[0])) if tensors else None
+        packet = node.target._overloadpacket.__name__  # type: ignore[union-attr]
+        return Call(packet, positional, values, defaults, source, out)
+
+    def _append(self, node: Node, form: Canonical, out: TensorSpec) -> None:
+        operands = [
+            leaf for leaf in pytree.tree_leaves((form.args, form.kwargs)) if isinstance(leaf, NodeRef)
+        ]
+        read = sum(self._spec(ref).nbytes for ref in dict.fromkeys(operands))
+        moves = form.pattern not in ("view", "broadcast")
+        self.nodes[node.name] = OpNode(
+            name=node.name,
+            op=form.op,
+            pattern=form.pattern,
+            args=form.args,
+            kwargs=form.kwargs,
+            out=out,
+            flops=flops_of(form, [self._spec(ref) for ref in operands], out),
+            bytes_moved=read + out.nbytes if moves else 0,
+            source=_user_source(node),
+        )
+
+    def _reference(self, node: Node) -> NodeRef:
+        return self.aliases.get(node.name, NodeRef(node.name))
+
+    def _spec(self, ref: NodeRef) -> TensorSpec:
+        return self.inputs[ref.name].spec if ref.name in self.inputs else self.nodes[ref.name].out
+
+
+def _live_nodes(graph: Any, results: list[Node]) -> set[Node]:
+    live: set[Node] = set()
+    pending = list(results)
+    while pending:
+        node = pending.pop()
+        if node not in live:
+            live.add(node)
+            pending.extend(node.all_input_nodes)
+    return live
+
+
+def _user_source(node: Node) -> str:
+    """`file:line` of the innermost frame outside PyTorch, or an empty text."""
+    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
+    outside = [(file, line) for file, line in frames if not file.startswith(_TORCH)]
+    return f"{outside[-1][0]}:{outside[-1][1]}" if outside else ""

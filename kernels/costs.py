@@ -1,0 +1,43 @@
+"""Floating-point operations of graph nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch.utils.flop_counter import flop_registry
+
+from warpsmith.kernels.canonical import Canonical
+from warpsmith.kernels.opgraph import NodeRef, TensorSpec
+
+
+def flops_of(form: Canonical, operands: Sequence[TensorSpec], out: TensorSpec) -> int:
+    """1 an element for pointwise operators, 1 an input element for reductions, 2 M N K for products.
+
+    Anchors: PyTorch's own count where it has one (convolution, attention), else 1 an element of the largest
+    operand or output.
+    """
+    if form.pattern in ("view", "broadcast", "constant"):
+        return 0
+    if form.pattern == "pointwise":
+        return out.numel
+    if form.pattern == "reduction":
+        return operands[0].numel
+    if form.pattern == "matmul":
+        return 2 * out.numel * operands[0].shape[-1]
+    counted = _registered(form, operands, out)
+    return counted if counted is not None else max([out.numel, *(spec.numel for spec in operands)])
+
+
+def _registered(form: Canonical, operands: Sequence[TensorSpec], out: TensorSpec) -> int | None:
+    count = flop_registry.get(getattr(torch.ops.aten, form.op, None))
+    if count is None or "output" in form.kwargs:
+        return None
+    pending = iter(operands)
+    tensors = {ref: _meta(next(pending)) for ref in form.args if isinstance(ref, NodeRef)}
+    args = [tensors[arg] if isinstance(arg, NodeRef) else arg for arg in form.args]
+    return int(count(*args, **form.kwargs, out_val=_meta(out)))
+
+
+def _meta(spec: TensorSpec) -> torch.Tensor:
+    return torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device="meta")

@@ -1,0 +1,92 @@
+"""Axis surgery: cut axes at div/mod boundaries, order them by stride, join those that are flat everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+
+from warpsmith.kernels.indexing import Algebra, Expr, Term
+
+Digit = tuple[str, int, int]
+"""(name, size, step): `axis = sum(digit * step)`."""
+
+
+def digit_cuts(axis: str, size: int, exprs: Iterable[Expr]) -> tuple[int, ...]:
+    """Steps at which div and mod cut an axis, ascending; empty if they are not divisors of each other."""
+    steps: set[int] = set()
+    for expr in exprs:
+        for term in expr.terms:
+            if term.axis == axis:
+                steps |= {term.div, term.div * (term.mod or 1)}
+    chain = sorted(step for step in steps if 1 < step < size)
+    nested = all(high % low == 0 for low, high in pairwise([*chain, size]))
+    return tuple(chain) if nested else ()
+
+
+def cut_axis(axis: str, size: int, cuts: Sequence[int]) -> list[Digit]:
+    """The digits of an axis, outermost first; the axis itself where there is no cut."""
+    if not cuts:
+        return [(axis, size, 1)]
+    bounds = [1, *cuts, size]
+    digits = [(f"{axis}_{i}", high // low, low) for i, (low, high) in enumerate(pairwise(bounds))]
+    return digits[::-1]
+
+
+def cut_all(sizes: Mapping[str, int], exprs: Sequence[Expr]) -> tuple[dict[str, list[Digit]], list[Expr]]:
+    """Cut every axis at the boundaries in `exprs`: each old axis' digits, and the expressions over them."""
+    digits = {axis: cut_axis(axis, size, digit_cuts(axis, size, exprs)) for axis, size in sizes.items()}
+    algebra = Algebra({name: extent for parts in digits.values() for name, extent, _ in parts})
+    mapping = {
+        axis: algebra.linear([algebra.axis(name) for name, _, _ in parts], [step for _, _, step in parts])
+        for axis, parts in digits.items()
+    }
+    return digits, [algebra.substitute(expr, mapping) for expr in exprs]
+
+
+def by_stride(axes: Sequence[str], guides: Sequence[Expr]) -> tuple[str, ...]:
+    """Axes with the largest stride first; the first guide that moves with an axis decides, ties stay."""
+
+    def stride(axis: str) -> int:
+        for guide in guides:
+            if axis in guide.axes:
+                return abs(guide.stride(axis) or 1)
+        return 0
+
+    return tuple(sorted(axes, key=stride, reverse=True))
+
+
+def join_adjacent(
+    axes: Sequence[str], sizes: dict[str, int], exprs: list[Expr]
+) -> tuple[tuple[str, ...], list[Expr]]:
+    """Merge neighbours that are one flat axis in every expression; updates `sizes`, the inner name stays."""
+    merged: list[str] = []
+    for axis in axes:
+        while merged and all(_flat(expr, merged[-1], axis, sizes[axis]) for expr in exprs):
+            outer = merged.pop()
+            sizes[axis] *= sizes.pop(outer)
+            exprs = [_without(expr, outer) for expr in exprs]
+        merged.append(axis)
+    return tuple(merged), exprs
+
+
+def renamed(exprs: Sequence[Expr], names: Mapping[str, str]) -> list[Expr]:
+    """Expressions with axes renamed."""
+    return [_renamed(expr, names.__getitem__) for expr in exprs]
+
+
+def _renamed(expr: Expr, name: Callable[[str], str]) -> Expr:
+    terms = []
+    for term in expr.terms:
+        inner = None if term.inner is None else _renamed(term.inner, name)
+        axis = name(term.axis) if inner is None else ""
+        terms.append(Term(axis, term.coefficient, term.div, term.mod, inner))
+    return Expr(tuple(sorted(terms, key=lambda t: (t.axis, t.div, t.mod or 0))), expr.offset)
+
+
+def _flat(expr: Expr, outer: str, inner: str, inner_size: int) -> bool:
+    high, low = expr.stride(outer), expr.stride(inner)
+    return high is not None and low is not None and high == low * inner_size
+
+
+def _without(expr: Expr, axis: str) -> Expr:
+    return Expr(tuple(term for term in expr.terms if term.axis != axis), expr.offset)

@@ -1,0 +1,60 @@
+"""Lowering: from an OpGraph to the one region that computes it, or a refusal that names the node."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from warpsmith.kernels.errors import NotYetError
+from warpsmith.kernels.lowering.assemble import assemble
+from warpsmith.kernels.lowering.contraction import lower_matmul
+from warpsmith.kernels.lowering.evaluator import ctype_of, kind_of, names_in, several_regions
+from warpsmith.kernels.lowering.space import find_space
+from warpsmith.kernels.opgraph import OpGraph, OpNode
+from warpsmith.kernels.region import AnyRegion
+
+_SCALARS = frozenset({"float32", "float64", "int64", "int32", "bool"})
+
+
+def lower(graph: OpGraph) -> AnyRegion:
+    """The region of a whole graph.
+
+    Buffers are addressed from a tensor's first element (`data_ptr`), outputs in their spec's strides where
+    those are dense, else row-major. Raises NotYetError for what no region says: operators outside the tables,
+    tensors other than float32, reductions over different axes, a reduction beside a matmul, two matmuls.
+    """
+    live = live_nodes(graph)
+    for node in live:
+        kind_of(node)
+        ctype_of(node)
+    _check_tensors(graph, live)
+    contractions = [node for node in live if node.pattern == "matmul"]
+    if len(contractions) > 1:
+        raise several_regions(contractions[1], f"is a second matmul beside {contractions[0].name}")
+    indexed = replace(graph, node_index={node.name: node for node in graph.nodes})
+    if contractions:
+        return lower_matmul(indexed, contractions[0])
+    return assemble(indexed, find_space(indexed))
+
+
+def live_nodes(graph: OpGraph) -> list[OpNode]:
+    """Nodes that an output needs, in order."""
+    wanted = {ref.name for ref in graph.outputs}
+    live = []
+    for node in reversed(graph.nodes):
+        if node.name in wanted:
+            live.append(node)
+            wanted |= set(names_in([*node.args, *node.kwargs.values()]))
+    return live[::-1]
+
+
+def _check_tensors(graph: OpGraph, live: list[OpNode]) -> None:
+    for name, leaf in graph.inputs.items():
+        allowed = _SCALARS if leaf.scalar else {"float32"}
+        if leaf.spec.dtype not in allowed:
+            raise NotYetError(
+                f"input {name} ({leaf.ref}) is {leaf.spec.dtype}; only float32 tensors are covered yet"
+            )
+    empty = [name for name, leaf in graph.inputs.items() if leaf.spec.numel == 0]
+    empty += [node.name for node in live if node.out.numel == 0]
+    if empty:
+        raise NotYetError(f"{empty[0]} has no elements; empty tensors are not covered yet")

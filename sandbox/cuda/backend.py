@@ -1,0 +1,282 @@
+"""Runs candidates on an NVIDIA GPU: cupy loads the cubin, launches go to a stream of ours, every status is
+checked."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from warpsmith.kernels.errors import DeviceLost, EnvironmentError_
+from warpsmith.kernels.records import CompileReport, Failure, KernelStep, LaunchPlan, LibraryStep
+from warpsmith.sandbox import process
+from warpsmith.sandbox.backend import Argument, LaunchResult
+from warpsmith.sandbox.cuda import driver as cuda
+from warpsmith.sandbox.cuda.arguments import (
+    ArgumentError,
+    Parameter,
+    entry_parameters,
+    pack,
+    parameter_array,
+)
+from warpsmith.sandbox.cuda.library import LibraryError, library_call
+
+Launch = Callable[[], object]
+_torch_cuda: Any = torch.cuda
+"""Not every release of torch types its streams and events."""
+
+LAUNCH_TIMEOUT_S = 10.0
+"""A run of a whole plan that takes longer is a hang: the slowest honest one is a serial pass over the
+memory."""
+
+
+class LaunchRefused(Exception):
+    """A step cannot be launched as the plan has it; nothing is wrong with the device."""
+
+    def __init__(self, message: str, kind: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class CudaBackend:
+    """One GPU. To be made after the last fork of its process: it initialises CUDA, and makes its own stream
+    the current one of the calling thread, so that inputs, launches and comparisons follow each other."""
+
+    def __init__(self, index: int = 0, *, launch_timeout_s: float = LAUNCH_TIMEOUT_S) -> None:
+        if not torch.cuda.is_available():
+            raise EnvironmentError_(
+                "torch sees no GPU: install a CUDA build of torch that fits the driver, or use --device cpu"
+            )
+        try:
+            from cupy.cuda import function
+        except ImportError as error:
+            raise EnvironmentError_(
+                f"cupy is not usable ({error}): install cupy-cuda13x (or cupy-cuda12x), never both"
+            ) from error
+        self._module_class: Any = function.Module
+        self.torch_device = torch.device("cuda", index)
+        torch.cuda.set_device(index)
+        torch.empty(1, device=self.torch_device)
+        self.driver = cuda.driver()
+        self.driver.set_limit(cuda.LIMIT_PRINTF_FIFO, 1 << 16)
+        self.driver.set_limit(cuda.LIMIT_MALLOC_HEAP, 0)
+        self.driver.set_limit(cuda.LIMIT_PERSISTING_L2, 0)
+        self.label = f"gpu:{torch.cuda.get_device_name(index)}"
+        self.stream: Any = _torch_cuda.Stream(self.torch_device)
+        torch.cuda.set_stream(self.stream)
+        self.launch_timeout_s = launch_timeout_s
+
+    def load(self, report: CompileReport, plan: LaunchPlan) -> LoadedCuda:
+        """Loads the cubin. What is wrong with the module shows at the launch, as a failure."""
+        assert report.cubin_path is not None
+        assert report.ptx_path is not None
+        parameters = entry_parameters(Path(report.ptx_path).read_text())
+        module = self._module_class()
+        failure = None
+        try:
+            module.load(Path(report.cubin_path).read_bytes())
+        except RuntimeError as error:
+            failure = Failure(stage="launch", kind="module", message=f"the module does not load: {error}")
+        return LoadedCuda(self, module, parameters, plan, failure)
+
+    def finish(self) -> Failure | None:
+        """Waits for our stream under the launch deadline. After a failure this process must not go on."""
+        done = _torch_cuda.Event()
+        deadline = time.monotonic() + self.launch_timeout_s
+        try:
+            done.record(self.stream)
+            for turn in itertools.count():
+                if done.query():
+                    return None
+                if time.monotonic() > deadline:
+                    process.retire()
+                    message = f"no end after {self.launch_timeout_s:g} s"
+                    return Failure(stage="launch", kind="hang", message=message)
+                if turn > 100:
+                    time.sleep(20e-6)
+        except RuntimeError as error:
+            return self.ruined(error)
+        return None
+
+    def ruined(self, error: Exception) -> Failure:
+        """The failure that a sticky CUDA error stands for; marks this process as not to be used again."""
+        process.retire()
+        kind, message = self.driver.sticky() or ("cuda_error", str(error).splitlines()[0])
+        if kind == "uncorrectable_ecc":
+            raise DeviceLost(message)
+        return Failure(stage="launch", kind=kind, message=message)
+
+
+class LoadedCuda:
+    """A loaded candidate with its scratch buffers."""
+
+    def __init__(
+        self,
+        backend: CudaBackend,
+        module: Any,
+        parameters: Mapping[str, tuple[Parameter, ...]],
+        plan: LaunchPlan,
+        failure: Failure | None,
+    ) -> None:
+        self.backend = backend
+        self.plan = plan
+        self._failure = failure
+        self._module = module
+        self._parameters = parameters
+        self._functions: dict[str, Any] = {}
+        self._scratch: dict[str, torch.Tensor] = {}
+
+    def launch(self, arguments: Mapping[str, Argument], *, poison: int) -> LaunchResult:
+        """Runs the plan once and waits. See `Loaded` for what `arguments` and `poison` mean."""
+        if self._failure is not None:
+            return LaunchResult(failure=self._failure)
+        try:
+            with torch.cuda.stream(self.backend.stream):
+                self.backend.stream.wait_stream(_torch_cuda.default_stream(self.backend.torch_device))
+                bound = self.bind(arguments)
+                self.fill_scratch(poison)
+                bound.prepare()
+                bound.enqueue()
+        except (LaunchRefused, ArgumentError, LibraryError) as error:
+            kind = error.kind if isinstance(error, LaunchRefused) else "arguments"
+            refused = Failure(stage="launch", kind=kind, message=str(error))
+            return LaunchResult(failure=self.backend.finish() or refused)
+        except torch.cuda.OutOfMemoryError as error:
+            message = f"no room for the scratch buffers: {str(error).splitlines()[0]}"
+            return LaunchResult(failure=Failure(stage="launch", kind="out_of_memory", message=message))
+        except RuntimeError as error:
+            return LaunchResult(failure=self.backend.ruined(error))
+        return LaunchResult(failure=self.backend.finish())
+
+    def fill_scratch(self, poison: int) -> None:
+        """Fills scratch that the plan wants poisoned, on the current stream."""
+        for name, buffer in self.plan.buffers.items():
+            if buffer.init == "poison":
+                self._bytes_of(name).fill_(poison)
+
+    def bind(self, arguments: Mapping[str, Argument]) -> Bound:
+        """The plan with its arguments packed, ready to be enqueued many times. Raises LaunchRefused,
+        ArgumentError or LibraryError where a step does not fit."""
+        values: dict[str, Argument] = dict(arguments)
+        values |= {name: self._tensor_of(name) for name in self.plan.buffers}
+        zeroed = [self._bytes_of(name) for name, buffer in self.plan.buffers.items() if buffer.init == "zero"]
+        prepare = [self._launcher(step, values) for step in self.plan.prepare]
+        steps: list[Launch] = [buffer.zero_ for buffer in zeroed]
+        steps += [self._launcher(step, values) for step in self.plan.steps]
+        return Bound(self.backend, prepare, steps)
+
+    def _launcher(self, step: KernelStep | LibraryStep, values: Mapping[str, Argument]) -> Launch:
+        if isinstance(step, LibraryStep):
+            return library_call(step.library, step.args, step.out, step.kwargs, values)
+        if min(*step.grid, *step.block, *step.cluster) < 1 or step.shared_bytes < 0:
+            raise LaunchRefused(f"{step.kernel}: grid, block and cluster sizes start at 1", "launch_config")
+        if step.kernel not in self._parameters:
+            raise LaunchRefused(f"the module has no kernel {step.kernel!r}", "no_entry")
+        function = self._function(step)
+        packed = pack(step.args, self._parameters[step.kernel], values)
+        stream = self.backend.stream.cuda_stream
+        if step.cluster == (1, 1, 1) and not step.cooperative:
+            handle = _cupy_stream(stream)
+
+            def run() -> None:
+                function(step.grid, step.block, packed, step.shared_bytes, handle)
+
+            return run
+        addresses, cells = parameter_array(packed)
+        config = cuda.launch_config(
+            grid=step.grid, block=step.block, cluster=step.cluster, shared_bytes=step.shared_bytes,
+            stream=stream, cooperative=step.cooperative,
+        )  # fmt: skip
+
+        def run_extended(keep: object = cells) -> None:
+            self.backend.driver.launch(function.ptr, config, addresses)
+
+        return run_extended
+
+    def _function(self, step: KernelStep) -> Any:
+        """The kernel's handle, with the attributes set that this step needs."""
+        if step.kernel not in self._functions:
+            self._functions[step.kernel] = self._module.get_function(step.kernel)
+        function = self._functions[step.kernel]
+        set_function = self.backend.driver.set_function
+        try:
+            kind = "shared_memory"
+            if step.shared_bytes:
+                set_function(function.ptr, cuda.FUNC_MAX_DYNAMIC_SHARED, step.shared_bytes)
+            kind = "cluster"
+            if step.cluster[0] * step.cluster[1] * step.cluster[2] > 8:
+                set_function(function.ptr, cuda.FUNC_NON_PORTABLE_CLUSTER, 1)
+        except cuda.DriverError as error:
+            what = f"{step.kernel}: {step.shared_bytes} bytes of shared memory, cluster {step.cluster}"
+            raise LaunchRefused(f"{what}: {error}", kind) from None
+        return function
+
+    def _bytes_of(self, name: str) -> torch.Tensor:
+        if name not in self._scratch:
+            buffer = self.plan.buffers[name]
+            count = _dtype(buffer.dtype).itemsize
+            for size in buffer.shape:
+                count *= size
+            self._scratch[name] = torch.empty(count, dtype=torch.uint8, device=self.backend.torch_device)
+        return self._scratch[name]
+
+    def _tensor_of(self, name: str) -> torch.Tensor:
+        buffer = self.plan.buffers[name]
+        return self._bytes_of(name).view(_dtype(buffer.dtype)).view(buffer.shape)
+
+
+class Bound:
+    """A plan whose arguments are packed: `enqueue` only launches, on the backend's stream."""
+
+    def __init__(self, backend: CudaBackend, prepare: list[Launch], steps: list[Launch]) -> None:
+        self._backend = backend
+        self._prepare = prepare
+        self._steps = steps
+
+    def prepare(self) -> None:
+        """Load-time work on parameters. To be enqueued before the first run."""
+        self._run(self._prepare)
+
+    def enqueue(self) -> None:
+        """Enqueues all steps; the backend's stream must be the current one. LaunchRefused where the driver
+        refuses a launch."""
+        self._run(self._steps)
+
+    def _run(self, steps: list[Launch]) -> None:
+        for step in steps:
+            try:
+                step()
+            except LibraryError:
+                raise
+            except (RuntimeError, cuda.DriverError) as error:
+                raise LaunchRefused(str(error).splitlines()[0], "launch_config") from error
+
+
+class _StreamHandle:
+    """A stream of torch as cupy's stream protocol sees it."""
+
+    def __init__(self, pointer: int) -> None:
+        self.ptr = pointer
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.ptr
+
+
+def _cupy_stream(pointer: int) -> Any:
+    """cupy's view of a stream that it does not own (cupy 14 renamed the way to make one)."""
+    from cupy.cuda import stream
+
+    if hasattr(stream.Stream, "from_external"):
+        return stream.Stream.from_external(_StreamHandle(pointer))
+    return stream.ExternalStream(pointer)
+
+
+def _dtype(name: str) -> torch.dtype:
+    found = getattr(torch, name, None)
+    if not isinstance(found, torch.dtype):
+        raise LaunchRefused(f"no dtype is called {name!r}", "arguments")
+    return found

@@ -1,0 +1,177 @@
+"""The child side of the process host: a nursery that imports once and forks runners, which answer calls.
+
+Started as `python -m warpsmith.sandbox.process CONTROL_FD PARENT_PID MODULE...`. The nursery never touches
+the GPU, so a runner that crashed or hung is replaced by a fork in well under a second. Everything here dies
+with its parent.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+import sys
+import threading
+import traceback
+from typing import Any
+
+_PR_SET_PDEATHSIG = 1
+_HEADER = struct.Struct(">Q")
+_retiring = threading.Event()
+
+
+def send(sock: socket.socket, message: dict[str, Any]) -> None:
+    """Writes one length-prefixed JSON document."""
+    data = json.dumps(message).encode()
+    sock.sendall(_HEADER.pack(len(data)) + data)
+
+
+def receive(sock: socket.socket) -> dict[str, Any] | None:
+    """Reads one document; None where the other side is gone. Honours the socket's timeout for every
+    read."""
+    header = _read(sock, _HEADER.size)
+    if header is None:
+        return None
+    data = _read(sock, _HEADER.unpack(header)[0])
+    if data is None:
+        return None
+    message: dict[str, Any] = json.loads(data)
+    return message
+
+
+def retire() -> None:
+    """For a job whose process must not serve another one (a poisoned CUDA context, a hung kernel)."""
+    _retiring.set()
+
+
+def _read(sock: socket.socket, count: int) -> bytes | None:
+    parts: list[bytes] = []
+    while count > 0:
+        try:
+            part = sock.recv(min(count, 1 << 20))
+        except ConnectionError:
+            return None
+        if not part:
+            return None
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
+def _die_with(parent: int) -> None:
+    """Asks the kernel to kill this process when its parent ends; ends at once if it has ended already."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _watch(sock: socket.socket) -> None:
+    """Ends this process group when the other end closes, even while the main thread waits for a kernel."""
+    poll = select.poll()
+    poll.register(sock.fileno(), select.POLLRDHUP | select.POLLHUP | select.POLLERR)
+    poll.poll()
+    os.killpg(0, signal.SIGKILL)
+
+
+def _answer(message: dict[str, Any]) -> dict[str, Any]:
+    """Runs one named function on plain data; what it raises becomes plain data as well."""
+    try:
+        module, _, function = str(message["call"]).partition(":")
+        if not module.startswith("warpsmith."):
+            raise ValueError(f"{module} is no module of this package")
+        value = getattr(importlib.import_module(module), function)(message["payload"])
+        return {"value": value}
+    except Exception as error:
+        text = str(error) or type(error).__name__
+        return {"error": type(error).__name__, "message": text, "traceback": traceback.format_exc(limit=-12)}
+
+
+def _serve(sock: socket.socket) -> None:
+    """Answers calls until the host closes the socket or a job retires the process."""
+    send(sock, {"ready": os.getpid()})
+    while (message := receive(sock)) is not None:
+        reply = _answer(message)
+        reply["retire"] = _retiring.is_set()
+        try:
+            send(sock, reply)
+        except TypeError as error:
+            send(sock, {"error": "TypeError", "message": f"the reply is not plain data: {error}"})
+        if _retiring.is_set():
+            signal.pause()
+
+
+def _run(sock: socket.socket, parent: int) -> None:
+    """The whole life of a runner."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.setsid()
+    _die_with(parent)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    threading.Thread(target=_watch, args=(sock,), daemon=True).start()
+    _serve(sock)
+
+
+def _nursery(control: socket.socket, modules: list[str]) -> None:
+    """Imports the modules (those marked `?` if they are there), then forks a runner for each socket that
+    the host sends."""
+    for name in modules:
+        try:
+            importlib.import_module(name.removeprefix("?"))
+        except ImportError:
+            if not name.startswith("?"):
+                raise
+    send(control, {"ready": os.getpid()})
+    ended: dict[int, int] = {}
+    while True:
+        request, sockets, _, _ = socket.recv_fds(control, 64, 1)
+        if not request:
+            return
+        _reap(ended)
+        if sockets:
+            _fork(control, sockets[0])
+        else:
+            send(control, {"code": ended.get(int(request))})
+
+
+def _reap(ended: dict[int, int]) -> None:
+    """Collects the exit codes of runners that have ended."""
+    try:
+        while (found := os.waitpid(-1, os.WNOHANG))[0]:
+            ended[found[0]] = os.waitstatus_to_exitcode(found[1])
+    except ChildProcessError:
+        return
+
+
+def _fork(control: socket.socket, handle: int) -> None:
+    nursery = os.getpid()
+    pid = os.fork()
+    if pid:
+        os.close(handle)
+        send(control, {"pid": pid})
+        return
+    try:
+        control.close()
+        _run(socket.socket(fileno=handle), nursery)
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+def main(arguments: list[str]) -> None:
+    """Entry point of the nursery."""
+    _die_with(int(arguments[1]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _nursery(socket.socket(fileno=int(arguments[0])), arguments[2:])
+
+
+if __name__ == "__main__":
+    # Jobs import this module by its name, and must find this very instance: `retire` sets its flag.
+    sys.modules["warpsmith.sandbox.process"] = sys.modules["__main__"]
+    main(sys.argv[1:])

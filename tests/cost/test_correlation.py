@@ -1,0 +1,92 @@
+"""The script that correlates estimates with measured times."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from warpsmith.kernels.cost import breakdown, total_us
+from warpsmith.kernels.device import model_for
+from warpsmith.kernels.family import LaunchFeatures
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "cost_correlation.py"
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("cost_correlation", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["cost_correlation"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def launch(threads: int, held: int) -> LaunchFeatures:
+    return LaunchFeatures(
+        kernel="k", blocks=4096, threads=threads, registers=32, shared_bytes=0, dram_read=1 << 28,
+        dram_written=1 << 28, l2_read=1 << 28, shared_traffic=0, flops=1 << 26, special_ops=0,
+        instructions=1 << 28, bytes_in_flight=held, barriers=0,
+    )  # fmt: skip
+
+
+def record(family: str, threads: int, held: int, *, backwards: bool = False) -> str:
+    features = launch(threads, held)
+    time_us = total_us(breakdown([features], model_for("sm_90"))) * 1.3
+    return json.dumps(
+        {
+            "family": family,
+            "values": {"threads": threads},
+            "time_us": 1e6 / time_us if backwards else time_us,
+            "features": [asdict(features)],
+        }
+    )
+
+
+def test_right_and_reversed_orders_are_told_apart(
+    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    space = [(threads, held) for threads in (64, 128, 512) for held in (4, 8, 16, 32)]
+    lines = [record("map", *point) for point in space] + [record("row", *p, backwards=True) for p in space]
+    path, table = tmp_path / "records.jsonl", tmp_path / "table.md"
+    path.write_text("\n".join([*lines, "", record("scan", 64, 4)]))
+    assert script.main([str(path), "--json", "--out", str(table)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["map"]["spearman"] == pytest.approx(1.0)
+    assert found["map"]["loss"] == pytest.approx(1.0)
+    assert found["row"]["spearman"] == pytest.approx(-1.0)
+    assert found["row"]["loss"] > 1.0
+    assert found["scan"]["spearman"] is None
+    text = table.read_text()
+    assert "| map | 12 | 1 | 1.00 | >= 0.6 met |" in text
+    assert "missed" in text
+    assert "not enough data" in text
+
+
+def test_problems_are_not_mixed(script: ModuleType) -> None:
+    near = [script.Measured("map", "small", 1.0 + i, 1.0 + i) for i in range(5)]
+    far = [script.Measured("map", "large", 105.0 - i, 100.0 + i) for i in range(5)]
+    (result,) = script.correlate(near + far)
+    assert result.spearman == pytest.approx(0.0)
+    assert result.problems == 2
+
+
+@pytest.mark.parametrize("line", ["not json", "{}", '{"family": "map", "time_us": 0, "features": []}', "[1]"])
+def test_a_malformed_line_is_named(
+    script: ModuleType, tmp_path: Path, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_text(record("map", 64, 4) + "\n" + line + "\n")
+    assert script.main([str(path)]) == 2
+    assert "line 2" in capsys.readouterr().err
+
+
+def test_a_missing_file_is_the_users_error(script: ModuleType, tmp_path: Path) -> None:
+    assert script.main([str(tmp_path / "gone.jsonl")]) == 2

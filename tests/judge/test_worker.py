@@ -1,0 +1,140 @@
+"""The process host: answers, deadlines, crashes, clean environment, nobody left behind."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from warpsmith.kernels.errors import EnvironmentError_, SandboxTimeout, UserError, WorkerDied
+from warpsmith.sandbox.worker import RemoteError, Worker, scrubbed
+
+SELF = "warpsmith.sandbox.selftest"
+
+
+def with_worker(work):
+    async def body():
+        async with Worker(preload=()) as worker:
+            return await work(worker)
+
+    return asyncio.run(body())
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def gone(pid: int) -> bool:
+    for _ in range(100):
+        if not alive(pid):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_answers_keep_state_and_large_data_until_retired():
+    async def work(worker):
+        big = {"text": "x" * 3_000_000, "numbers": [1.5, None, float("inf")]}
+        assert await worker.call(f"{SELF}:echo", big, timeout_s=30) == big
+        counts = [await worker.call(f"{SELF}:count", None, timeout_s=30) for _ in range(3)]
+        assert await worker.call(f"{SELF}:last_words", None, timeout_s=30) == "done"
+        return counts, await worker.call(f"{SELF}:count", None, timeout_s=30), worker.generation
+
+    assert with_worker(work) == ([1, 2, 3], 1, 2)
+
+
+def test_hang_is_killed_with_its_children_and_replaced():
+    async def work(worker):
+        child = await worker.call(f"{SELF}:orphan", 600, timeout_s=30)
+        runner = worker.pid
+        assert alive(child)
+        with pytest.raises(SandboxTimeout):
+            await worker.call(f"{SELF}:sleep", 600, timeout_s=0.3)
+        assert gone(runner)
+        assert gone(child)
+        assert await worker.call(f"{SELF}:echo", "next", timeout_s=30) == "next"
+
+    with_worker(work)
+
+
+def test_crash_is_named_and_the_next_call_is_fine():
+    async def work(worker):
+        with pytest.raises(WorkerDied, match="SIGSEGV"):
+            await worker.call(f"{SELF}:crash", None, timeout_s=30)
+        assert await worker.call(f"{SELF}:echo", 7, timeout_s=30) == 7
+
+    with_worker(work)
+
+
+def test_errors_keep_their_class_and_mistakes_their_traceback():
+    async def work(worker):
+        with pytest.raises(UserError, match="no such file"):
+            await worker.call(f"{SELF}:refuse", "no such file", timeout_s=30)
+        with pytest.raises(RemoteError, match="ZeroDivisionError") as raised:
+            await worker.call(f"{SELF}:mistake", None, timeout_s=30)
+        assert "selftest.py" in raised.value.trace
+        with pytest.raises(RemoteError, match="no module of this package"):
+            await worker.call("os:getcwd", None, timeout_s=30)
+
+    with_worker(work)
+
+
+def test_environment_is_scrubbed():
+    dirty = {"OPENAI_API_KEY": "k", "HF_TOKEN": "t", "AWS_SECRET_ACCESS_KEY": "s", "PYTHONSTARTUP": "x"}
+    assert scrubbed(dirty | {"HOME": "/h"}) == {"HOME": "/h"}
+    assert scrubbed({"PYTHONPATH": "some/where"})["PYTHONPATH"] == str(Path("some/where").absolute())
+
+    async def work(worker):
+        return await worker.call(f"{SELF}:environment", None, timeout_s=30)
+
+    assert not [name for name in with_worker(work) if "API_KEY" in name or "TOKEN" in name]
+
+
+def test_cancelled_call_kills_its_process():
+    async def work(worker):
+        task = asyncio.create_task(worker.call(f"{SELF}:sleep", 600, timeout_s=600))
+        while worker.pid is None:
+            await asyncio.sleep(0.02)
+        pid = worker.pid
+        await asyncio.sleep(0.2)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert gone(pid)
+
+    with_worker(work)
+
+
+def test_processes_die_with_a_killed_parent():
+    script = f"""
+import asyncio, os, signal
+from warpsmith.sandbox.worker import Worker
+async def body():
+    worker = Worker(preload=())
+    await worker.call("{SELF}:echo", 1, timeout_s=30)
+    print(worker.pid, flush=True)
+    await worker.call("{SELF}:sleep", 600, timeout_s=600)
+asyncio.run(body())
+"""
+    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, env=dict(os.environ))
+    with parent:
+        runner = int(parent.stdout.readline())
+        assert alive(runner)
+        parent.kill()
+        parent.wait()
+    assert gone(runner)
+
+
+def test_a_nursery_that_cannot_start_says_why():
+    async def body():
+        async with Worker(preload=("no_such_module_here",)):
+            pass
+
+    with pytest.raises(EnvironmentError_, match="no_such_module_here"):
+        asyncio.run(body())

@@ -1,0 +1,294 @@
+"""What a worker keeps for one problem on one device: inputs, float64 references, output buffers,
+baselines."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import torch
+
+from warpsmith.kernels.errors import UserError
+from warpsmith.kernels.problem import Instance, Problem, ProblemRef, load_ref
+from warpsmith.sandbox.backend import Argument, Backend
+from warpsmith.tools import oracle
+from warpsmith.tools.compare import Yardstick, checksum, memory_of, yardstick
+from warpsmith.tools.inputs import (
+    KINDS,
+    QUICK,
+    SHIPPED,
+    InputDomain,
+    Kind,
+    domain_of,
+    draw_inputs,
+    narrowed,
+    perturb_parameters,
+)
+from warpsmith.tools.outputs import GuardedOutputs, Layout, layout_of
+from warpsmith.tools.target import Target
+
+EMULATED_ELEMENTS = 1 << 25
+"""Inputs and outputs beyond this many elements would keep the emulator busy for many minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputSet:
+    """Inputs of one kind with what the module should give for them."""
+
+    kind: Kind
+    instance: Instance
+    inputs: list[Any]
+    references: tuple[torch.Tensor, ...]
+    yardsticks: tuple[Yardstick | None, ...]
+    """None for integer outputs."""
+    layouts: tuple[Layout, ...]
+    sums: Mapping[str, tuple[int, int, int]]
+    """Checksums of inputs, parameters and references before any candidate ran."""
+    notes: tuple[str, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Memory held, weights aside."""
+        held = [*self.inputs, *self.references]
+        return sum(value.nbytes for value in held if isinstance(value, torch.Tensor))
+
+    def arguments(self) -> dict[str, Argument]:
+        """`inN` and `param:NAME` for a launch."""
+        named: dict[str, Argument] = {f"in{n}": value for n, value in enumerate(self.inputs)}
+        return named | {f"param:{name}": tensor for name, tensor in self.instance.parameters.items()}
+
+    def changed(self) -> list[str]:
+        """Names of inputs and parameters whose memory is no longer what it was."""
+        return [name for name, total in _sums(self.arguments()).items() if total != self.sums[name]]
+
+    def spoilt(self) -> bool:
+        """Whether somebody wrote into a reference."""
+        named = _named_references(self.references)
+        return any(total != self.sums[name] for name, total in _sums(named).items())
+
+
+@dataclass(slots=True)
+class Session:
+    """State for one problem. Sets are made on demand and kept while they fit the budget; the entropy behind
+    them is secret and drawn once a session."""
+
+    problem: Problem
+    backend: Backend
+    budget_bytes: int
+    dropped: dict[str, str] = field(default_factory=dict)
+    """Kinds that this problem does not admit, with the reason."""
+    compiled: dict[str, Any] = field(default_factory=dict)
+    """torch.compile's modules by mode, or the text of what went wrong."""
+    _entropy: int = field(default_factory=lambda: int.from_bytes(os.urandom(7), "big"))
+    _shipped: Instance | None = None
+    _perturbed: Instance | None = None
+    _domains: list[InputDomain] = field(default_factory=list)
+    _sets: dict[str, InputSet] = field(default_factory=dict)
+    _shipped_finite: bool = True
+    _outputs: tuple[GuardedOutputs, GuardedOutputs] | None = None
+    _turns: list[list[Any]] | None = None
+    _turn_outputs: list[GuardedOutputs] = field(default_factory=list)
+
+    def input_set(self, name: str) -> InputSet | None:
+        """The inputs of a kind, or None where the problem does not admit it. UserError where memory is
+        short."""
+        if name in self.dropped:
+            return None
+        if name in self._sets:
+            return self._sets[name]
+        try:
+            made = self._make(next(kind for kind in KINDS if kind.name == name))
+        except Exception as error:
+            if oracle.is_out_of_memory(error):
+                raise oracle.too_large(error, self.backend.label) from error
+            raise
+        held = sum(kept.bytes for kept in self._sets.values())
+        if made is not None and made.bytes + held <= self.budget_bytes:
+            self._sets[name] = made
+        return made
+
+    def reset(self) -> None:
+        """Draws everything anew at the next use, under new entropy: a candidate wrote where it must not."""
+        self._entropy = int.from_bytes(os.urandom(7), "big")
+        self._shipped = self._perturbed = self._outputs = self._turns = None
+        self._turn_outputs.clear()
+        self._sets.clear()
+        self.dropped.clear()
+        self.compiled.clear()
+
+    def spoilt(self) -> bool:
+        """Whether somebody wrote into a reference that is kept."""
+        return any(kept.spoilt() for kept in self._sets.values())
+
+    def names(self, level: Literal["quick", "full"]) -> list[str]:
+        """Kinds in the order in which they are judged."""
+        return [kind.name for kind in KINDS if level == "full" or kind.name in QUICK]
+
+    def outputs(self, layouts: tuple[Layout, ...]) -> tuple[GuardedOutputs, GuardedOutputs]:
+        """Two sets of guarded output buffers, reused from candidate to candidate."""
+        if self._outputs is None or self._outputs[0].layouts != layouts:
+            self._outputs = None
+            try:
+                device = self.backend.torch_device
+                self._outputs = GuardedOutputs(layouts, device), GuardedOutputs(layouts, device)
+            except Exception as error:
+                if oracle.is_out_of_memory(error):
+                    raise oracle.too_large(error, self.backend.label) from error
+                raise
+        return self._outputs
+
+    @property
+    def shipped(self) -> Instance:
+        """The problem as its file makes it, on the backend's device."""
+        if self._shipped is None:
+            if self.backend.torch_device.type == "cpu":
+                self._check_size()
+            device = str(self.backend.torch_device)
+            self._shipped = self.problem.instantiate(device=device, seed=self._entropy)
+            self._domains = [domain_of(value) for value in self._shipped.inputs]
+        return self._shipped
+
+    @property
+    def perturbed(self) -> Instance:
+        """The same with weights moved away from ones and zeros."""
+        if self._perturbed is None:
+            seed = self._entropy + 1
+            self._perturbed = self.problem.instantiate(device=str(self.backend.torch_device), seed=seed)
+            perturb_parameters(self._perturbed, seed=seed)
+        return self._perturbed
+
+    def turns(
+        self, inputs: InputSet, draw: Callable[[Session, InputSet], list[list[Any]]]
+    ) -> list[list[Any]]:
+        """Input sets for timing, drawn once for all candidates."""
+        if self._turns is None:
+            self._turns = draw(self, inputs)
+        return self._turns
+
+    def turn_outputs(self, layouts: tuple[Layout, ...], count: int) -> list[GuardedOutputs]:
+        """Output buffers for timing, one set a turn, made once for all candidates."""
+        if len(self._turn_outputs) != count or self._turn_outputs[0].layouts != layouts:
+            self._turn_outputs.clear()
+            device = self.backend.torch_device
+            self._turn_outputs.extend(GuardedOutputs(layouts, device) for _ in range(count))
+        return self._turn_outputs
+
+    def fresh(self, turn: int) -> list[Any]:
+        """Another draw of the shipped distribution, for timing."""
+        return self.shipped.fresh_inputs(self._entropy + 1000 + turn)
+
+    def _make(self, kind: Kind) -> InputSet | None:
+        if kind.name != SHIPPED and SHIPPED not in self._sets and SHIPPED not in self.dropped:
+            # Whether the shipped inputs give finite outputs decides what other kinds must give.
+            self.input_set(SHIPPED)
+        instance = self.shipped if kind.draw is None else self._varied()
+        position = [one.name for one in KINDS].index(kind.name)
+        attempts = (True, False) if kind.draw is not None and narrowed(self._domains) else (True,)
+        for signed in attempts:
+            seed = self._entropy + 17 * (position + 1)
+            inputs = draw_inputs(kind, instance, self._domains, seed=seed, signed=signed)
+            made = self._referenced(kind, instance, inputs)
+            if isinstance(made, InputSet):
+                return made
+            self.dropped[kind.name] = made
+        return None
+
+    def _varied(self) -> Instance:
+        named = [*self.shipped.module.parameters(), *self.shipped.module.buffers()]
+        return self.perturbed if any(tensor.is_floating_point() for tensor in named) else self.shipped
+
+    def _referenced(self, kind: Kind, instance: Instance, inputs: list[Any]) -> InputSet | str:
+        """The set with its references, or why these inputs are of no use."""
+        try:
+            produced = oracle.eager(instance, inputs)
+            reference = oracle.reference64(instance, inputs)
+        except oracle.Undefined as error:
+            return f"undefined for these values ({error})"
+        shapes = [tuple(value.shape) for value in produced]
+        if shapes != [tuple(value.shape) for value in reference.outputs]:
+            return "float64 gives outputs of other shapes"
+        measures = tuple(
+            yardstick(truth, value) if value.is_floating_point() else None
+            for truth, value in zip(reference.outputs, produced, strict=True)
+        )
+        floats = [measure for measure in measures if measure is not None]
+        finite = all(measure.finite for measure in floats)
+        if kind.name == SHIPPED:
+            self._shipped_finite = finite
+        if not all(measure.eager_agrees for measure in floats):
+            return "eager PyTorch is not finite where float64 is"
+        if not finite and self._shipped_finite and kind.name != SHIPPED:
+            return "the float64 reference is not finite"
+        self.dropped.pop(kind.name, None)
+        layouts = tuple(layout_of(value) for value in produced)
+        made = InputSet(kind, instance, inputs, reference.outputs, measures, layouts, {}, reference.notes)
+        sums = _sums({**made.arguments(), **_named_references(reference.outputs)})
+        return replace(made, sums=sums)
+
+    def _check_size(self) -> None:
+        """Refuses what the emulator could not finish, from shapes alone."""
+        meta = self.problem.instantiate(device="meta", seed=0)
+        tensors = [value for value in meta.inputs if isinstance(value, torch.Tensor)]
+        count = sum(value.numel() for value in (*tensors, *meta.parameters.values()))
+        if count > EMULATED_ELEMENTS:
+            raise UserError(
+                f"{self.problem.name} has {count:,} input elements, too many to run on the CPU (at most "
+                f"{EMULATED_ELEMENTS:,}): make it smaller with --set NAME=VALUE; "
+                f"{self.problem.settable_text()}"
+            )
+
+
+def _named_references(references: tuple[torch.Tensor, ...]) -> dict[str, torch.Tensor]:
+    return {f"reference {index}": value for index, value in enumerate(references)}
+
+
+def _sums(arguments: Mapping[str, Argument]) -> dict[str, tuple[int, int, int]]:
+    return {
+        name: checksum(memory_of(value))
+        for name, value in arguments.items()
+        if isinstance(value, torch.Tensor) and value.numel()
+    }
+
+
+_current: dict[str, Session] = {}
+"""The one session of this process: another problem or device takes its place, and its memory."""
+_backends: dict[str, Backend] = {}
+
+
+def session_for(payload: Mapping[str, Any]) -> Session:
+    """This process's session for `payload["problem"]` on `payload["target"]`."""
+    ref = ProblemRef.model_validate(payload["problem"])
+    target = Target.model_validate(payload["target"])
+    key = f"{ref.model_dump_json()} {target.model_dump_json()}"
+    if key not in _current:
+        _current.clear()
+        oracle.pin_flags()
+        backend = _backend(target)
+        _current[key] = Session(load_ref(ref), backend, _budget(backend))
+    return _current[key]
+
+
+def _backend(target: Target) -> Backend:
+    key = target.model_dump_json()
+    if key not in _backends:
+        if target.backend is not None:
+            module, _, function = target.backend.partition(":")
+            _backends[key] = getattr(importlib.import_module(f"warpsmith.{module}"), function)()
+        elif target.kind == "gpu":
+            from warpsmith.sandbox.cuda.backend import CudaBackend
+
+            _backends[key] = CudaBackend(target.index)
+        else:
+            from warpsmith.sandbox.emulator.backend import EmulatorBackend
+
+            _backends[key] = EmulatorBackend(target.arch)
+    return _backends[key]
+
+
+def _budget(backend: Backend) -> int:
+    if backend.torch_device.type == "cuda":
+        return int(0.4 * torch.cuda.get_device_properties(backend.torch_device).total_memory)
+    return 1 << 30

@@ -1,0 +1,198 @@
+"""Is a candidate right? Runs it on every kind of input with poisoned outputs and applies the numerical
+rule."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from warpsmith.kernels.records import CompileReport, Counters, Failure, LaunchPlan, VerifyReport
+from warpsmith.sandbox.backend import Loaded
+from warpsmith.tools.compare import Comparison, compare, compare_exact, same_bits
+from warpsmith.tools.inputs import SHIPPED
+from warpsmith.tools.outputs import GuardedOutputs
+from warpsmith.tools.session import InputSet, Session, session_for
+
+_FIRST_POISON = 0xFF
+"""NaN in every float format, -1 in every integer format."""
+_ATOMIC = re.compile(r"\b(atom|red)\.")
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What the sets so far have shown."""
+
+    checks: int = 0
+    ratio: float | None = None
+    max_abs_error: float | None = None
+    counters: Counters | None = None
+    refused: str | None = None
+    failure: Failure | None = None
+    warnings: list[str] = field(default_factory=list)
+
+    def note(self, found: Comparison) -> None:
+        """Keeps the largest figures."""
+        if found.ratio is not None:
+            self.ratio = max(self.ratio or 0.0, found.ratio)
+        if found.max_abs_error is not None:
+            self.max_abs_error = max(self.max_abs_error or 0.0, found.max_abs_error)
+
+
+def run_job(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Worker job. Payload: `problem`, `target`, `plan`, `report`, `level`. Gives a VerifyReport and
+    warnings."""
+    session = session_for(payload)
+    plan = LaunchPlan.model_validate(payload["plan"])
+    report = CompileReport.model_validate(payload["report"])
+    verdict, warnings = verify(session, plan, report, level=payload["level"])
+    return {"report": verdict.model_dump(mode="json"), "warnings": warnings}
+
+
+def prepare_job(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Worker job: makes the inputs and references of a level. Gives the kinds that the problem admits."""
+    session = session_for(payload)
+    kinds = [name for name in session.names(payload["level"]) if session.input_set(name) is not None]
+    return {"kinds": kinds, "dropped": session.dropped, "device": session.backend.label}
+
+
+def verify(
+    session: Session, plan: LaunchPlan, report: CompileReport, *, level: Literal["quick", "full"]
+) -> tuple[VerifyReport, list[str]]:
+    """Judges a compiled candidate; stops at the first failure. UserError where the problem does not fit."""
+    began = time.perf_counter()
+    loaded = session.backend.load(report, plan)
+    atomics = _has_atomics(report)
+    progress = _judge_sets(session, loaded, level, atomics)
+    if progress.failure is not None and progress.failure.stage == "verify" and session.spoilt():
+        # An earlier candidate may have written into the references: a verdict needs whole ones.
+        session.reset()
+        progress = _judge_sets(session, loaded, level, atomics)
+    if progress.failure is not None and progress.failure.kind in ("guard", "inputs_changed"):
+        session.reset()
+    if progress.checks == 0 and progress.failure is None and progress.refused is None:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in session.dropped.items())
+        message = f"no kind of input gives a usable reference ({reasons})"
+        progress.failure = Failure(stage="infrastructure", kind="no_reference", message=message)
+    verdict = VerifyReport(
+        ok=progress.failure is None and progress.refused is None, verified_on=session.backend.label,
+        checks=progress.checks, error_ratio=progress.ratio, max_abs_error=progress.max_abs_error,
+        failure=progress.failure, counters=progress.counters, not_emulated=progress.refused,
+        seconds=time.perf_counter() - began,
+    )  # fmt: skip
+    dropped = [f"inputs `{name}` left out: {reason}" for name, reason in session.dropped.items()]
+    return verdict, [*dict.fromkeys([*progress.warnings, *dropped])]
+
+
+def _judge_sets(
+    session: Session, loaded: Loaded, level: Literal["quick", "full"], atomics: bool
+) -> _Progress:
+    """Runs the kinds of a level until one fails."""
+    progress = _Progress()
+    for name in session.names(level):
+        inputs = session.input_set(name)
+        if inputs is not None and not _check(session, loaded, inputs, progress, level == "full", atomics):
+            break
+    return progress
+
+
+def _check(
+    session: Session, loaded: Loaded, inputs: InputSet, progress: _Progress, twice: bool, atomics: bool
+) -> bool:
+    """One input set: run, look for damage, compare; with `twice`, run again over another poison, compare
+    bits."""
+    first, second = session.outputs(inputs.layouts)
+    poison = _FIRST_POISON if twice or inputs.kind.name == SHIPPED else _other_poison()
+    if not _run_once(loaded, inputs, first, poison, progress):
+        return False
+    progress.warnings.extend(inputs.notes)
+    if twice:
+        if not _run_once(loaded, inputs, second, _other_poison(), progress):
+            return False
+        if not _equal_bits(first, second):
+            progress.failure = _differs(loaded, inputs, first, second)
+            if atomics and progress.failure.kind == "nondeterministic":
+                progress.warnings.append(progress.failure.message)
+                progress.failure = None
+            if progress.failure is not None:
+                return False
+    progress.checks += 1
+    return True
+
+
+def _run_once(
+    loaded: Loaded, inputs: InputSet, outputs: GuardedOutputs, poison: int, progress: _Progress
+) -> bool:
+    """Launches on poisoned outputs and judges what comes back."""
+    outputs.poison(poison)
+    result = loaded.launch({**inputs.arguments(), **outputs.named()}, poison=poison)
+    progress.counters = result.counters or progress.counters
+    progress.refused = result.refused
+    progress.failure = result.failure
+    if result.failure is None and result.refused is None:
+        progress.failure = _damage(inputs, outputs) or _judge(inputs, outputs, progress)
+    return progress.failure is None and progress.refused is None
+
+
+def _damage(inputs: InputSet, outputs: GuardedOutputs) -> Failure | None:
+    broken = outputs.broken_guards()
+    if broken:
+        names = ", ".join(f"out{index}" for index in broken)
+        return _wrong("guard", f"the kernel writes outside of {names}")
+    changed = inputs.changed()
+    if changed:
+        return _wrong("inputs_changed", f"the kernel changes {', '.join(changed)}")
+    return None
+
+
+def _judge(inputs: InputSet, outputs: GuardedOutputs, progress: _Progress) -> Failure | None:
+    """Compares all outputs of one run with the references."""
+    for index, value in enumerate(outputs.tensors):
+        found = compare_output(inputs, index, value)
+        progress.note(found)
+        if found.problem is not None:
+            kind = "nonfinite" if "NaN" in found.problem else "mismatch"
+            return _wrong(kind, f"out{index} on `{inputs.kind.name}` inputs: {found.problem}")
+    return None
+
+
+def compare_output(inputs: InputSet, index: int, value: torch.Tensor) -> Comparison:
+    """One output against its reference by the rule of its dtype."""
+    measure, reference = inputs.yardsticks[index], inputs.references[index]
+    if measure is None:
+        return compare_exact(value, reference, inputs.inputs)
+    return compare(value, reference, measure, by_ratio=inputs.kind.zero_mean)
+
+
+def _differs(loaded: Loaded, inputs: InputSet, first: GuardedOutputs, second: GuardedOutputs) -> Failure:
+    """Two right results with different bits: the poison shows in them, or the order of the threads does."""
+    second.poison(_FIRST_POISON)
+    result = loaded.launch({**inputs.arguments(), **second.named()}, poison=_FIRST_POISON)
+    if result.failure is not None:
+        return result.failure
+    repeats = _equal_bits(first, second)
+    what = "what was in its outputs or scratch before" if repeats else "the order in which threads ran"
+    message = f"on `{inputs.kind.name}` inputs the result depends on {what}"
+    return _wrong("uninitialised" if repeats else "nondeterministic", message)
+
+
+def _equal_bits(first: GuardedOutputs, second: GuardedOutputs) -> bool:
+    return all(same_bits(a, b) for a, b in zip(first.payloads, second.payloads, strict=True))
+
+
+def _has_atomics(report: CompileReport) -> bool:
+    return report.ptx_path is not None and bool(_ATOMIC.search(Path(report.ptx_path).read_text()))
+
+
+def _other_poison() -> int:
+    return 1 + secrets.randbelow(0xFE)
+
+
+def _wrong(kind: str, message: str) -> Failure:
+    return Failure(stage="verify", kind=kind, message=message)
