@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from warpsmith.app.display import Display
-from warpsmith.app.workbench import Bench, open_bench, roof_for, specs_of
 from warpsmith.app.wording import duration
+from warpsmith.app.workbench import Bench, open_bench, roof_for, specs_of
 from warpsmith.kernels.errors import NotYetError
 from warpsmith.kernels.records import Outcome
 from warpsmith.tools.baseline import MODES, Baselines, measure_baselines

@@ -28,7 +28,7 @@ class JudgeSettings:
 
 
 def run_judge(settings: JudgeSettings, display: Display) -> int:
-    """Exit code 0 for `ok`, 1 for any other verdict. A folder that is no candidate is told before the problem is read."""
+    """Exit code 0 for `ok`, 1 for any other verdict. The folder is checked before the problem is read."""
     load_candidate(settings.candidate)
     display.phase(f"reading {settings.problem}")
     bench = open_bench(
