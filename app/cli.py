@@ -53,9 +53,7 @@ class ExportKind(enum.StrEnum):
     extension = "extension"
 
 
-ProblemArg = Annotated[
-    str, typer.Argument(help="A KernelBench-style file, or module.py:callable with --inputs.")
-]
+ProblemArg = Annotated[str, typer.Argument(help="A KernelBench-style file, or module.py:callable with --inputs.")]
 DeviceOpt = Annotated[
     DeviceChoice, typer.Option("--device", help="Where candidates run; auto takes a GPU if there is one.")
 ]
@@ -65,21 +63,15 @@ ArchOpt = Annotated[
 ]
 SetOpt = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set", metavar="NAME=LITERAL", help="Override a module-level constant of the problem; repeatable."
-    ),
+    typer.Option("--set", metavar="NAME=LITERAL", help="Override a module-level constant of the problem; repeatable."),
 ]
 InputsOpt = Annotated[
     str | None,
     typer.Option("--inputs", help="Example inputs of module.py:callable, e.g. 'f32[4096,1024] f32[1024]'."),
 ]
 ModeOpt = Annotated[Mode, typer.Option("--mode", help="Module mode.")]
-PrecisionOpt = Annotated[
-    Precision, typer.Option("--precision", help="Precision class that candidates may use.")
-]
-SeedOpt = Annotated[
-    int, typer.Option("--seed", help="Seed of the proposals (inputs of the judge are always fresh).")
-]
+PrecisionOpt = Annotated[Precision, typer.Option("--precision", help="Precision class that candidates may use.")]
+SeedOpt = Annotated[int, typer.Option("--seed", help="Seed of the proposals (inputs of the judge are always fresh).")]
 OutOpt = Annotated[Path, typer.Option("--out", help="Folder for run folders.")]
 JsonOpt = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else.")]
 JsonlOpt = Annotated[bool, typer.Option("--jsonl", help="Events as JSON lines on stdout as they happen.")]
@@ -110,13 +102,9 @@ def optimize(
     inputs: InputsOpt = None,
     mode: ModeOpt = Mode.eval,
     precision: PrecisionOpt = Precision.exact,
-    policy: Annotated[
-        str, typer.Option("--policy", help="builtin, random, default or cost-model.")
-    ] = "builtin",
+    policy: Annotated[str, typer.Option("--policy", help="builtin, random, default or cost-model.")] = "builtin",
     budget: Annotated[int, typer.Option("--budget", min=1, help="Candidates to evaluate.")] = 64,
-    verdicts: Annotated[
-        int, typer.Option("--verdicts", min=1, help="Finalists that get the full verdict.")
-    ] = 4,
+    verdicts: Annotated[int, typer.Option("--verdicts", min=1, help="Finalists that get the full verdict.")] = 4,
     minutes: Annotated[float | None, typer.Option("--minutes", min=0.0, help="Wall-clock budget.")] = None,
     max_cost: Annotated[
         float | None, typer.Option("--max-cost", min=0.0, help="Money budget in USD for chat models.")
@@ -195,9 +183,7 @@ def export(
         ExportKind,
         typer.Option("--as", help="cu: kernel.cu and launch.json; model_new: a KernelBench ModelNew."),
     ] = ExportKind.model_new,
-    to: Annotated[
-        Path | None, typer.Option("--to", help="Where to write (default: stdout for one file).")
-    ] = None,
+    to: Annotated[Path | None, typer.Option("--to", help="Where to write (default: stdout for one file).")] = None,
     json: JsonOpt = False,
 ) -> None:
     """Write a run's best kernel in another form."""
@@ -205,7 +191,7 @@ def export(
 
     if as_ is ExportKind.extension:
         raise UserError("export --as extension is not there yet; use --as cu or --as model_new")
-    raise typer.Exit(run_export(run, as_.value, to, json=json))
+    raise typer.Exit(run_export(run, "cu" if as_ is ExportKind.cu else "model_new", to, json=json))
 
 
 @app.command()

@@ -116,9 +116,7 @@ def check_compile(nvrtc: Nvrtc | None) -> Check:
         ):
             report = compiler.compile(candidate)
     except (WarpsmithError, OSError) as error:
-        return Check(
-            name="compile", state="fail", detail=str(error), remedy="reinstall NVRTC: " + INSTALL_HINT
-        )
+        return Check(name="compile", state="fail", detail=str(error), remedy="reinstall NVRTC: " + INSTALL_HINT)
     if report.failure is not None:
         message = report.failure.message
         return Check(name="compile", state="fail", detail=message, remedy="reinstall NVRTC: " + INSTALL_HINT)
@@ -138,9 +136,7 @@ def check_isolation(nvrtc: Nvrtc | None) -> Check:
     confined = worker.confined
     worker.close()
     if confined:
-        return Check(
-            name="isolation", state="ok", detail="compiler processes read only what they need (Landlock)"
-        )
+        return Check(name="isolation", state="ok", detail="compiler processes read only what they need (Landlock)")
     return Check(
         name="isolation",
         state="warn",
@@ -177,9 +173,7 @@ def check_driver(facts: DriverFacts) -> Check:
         )
     if not facts.devices:
         detail = f"driver for CUDA {facts.cuda_version}, but no visible GPU"
-        return Check(
-            name="gpu", state="warn", detail=detail, remedy="look at $CUDA_VISIBLE_DEVICES and nvidia-smi"
-        )
+        return Check(name="gpu", state="warn", detail=detail, remedy="look at $CUDA_VISIBLE_DEVICES and nvidia-smi")
     names = ", ".join(f"{device['name']} (sm_{device['major']}{device['minor']})" for device in facts.devices)
     return Check(name="gpu", state="ok", detail=f"{names}; driver for CUDA {facts.cuda_version}")
 
@@ -201,9 +195,7 @@ def check_match(facts: DriverFacts, nvrtc: Nvrtc | None) -> Check:
     if unknown:
         names = ", ".join(f"{device['name']} (sm_{device['major']}{device['minor']})" for device in unknown)
         remedy = "install an NVRTC that knows it: an older one for old GPUs, a newer one for new GPUs"
-        return Check(
-            name="driver and nvrtc", state="fail", detail=f"{detail} does not know {names}", remedy=remedy
-        )
+        return Check(name="driver and nvrtc", state="fail", detail=f"{detail} does not know {names}", remedy=remedy)
     return Check(name="driver and nvrtc", state="ok", detail=detail)
 
 
@@ -218,9 +210,7 @@ def check_cupy(facts: DriverFacts, wheels: tuple[str, ...]) -> Check:
         remedy = f"pip uninstall -y {' '.join(wheels)}, then install the one for your driver"
         return Check(name="cupy", state="fail", detail=f"{' and '.join(wheels)} together", remedy=remedy)
     if not facts.devices:
-        return Check(
-            name="cupy", state="ok", detail=f"{wheels[0]} installed" if wheels else "not needed without a GPU"
-        )
+        return Check(name="cupy", state="ok", detail=f"{wheels[0]} installed" if wheels else "not needed without a GPU")
     major = int((facts.cuda_version or "13").split(".")[0])
     wanted = f"cupy-cuda{min(max(major, 12), 13)}x"
     if not wheels:
@@ -266,13 +256,9 @@ def check_disk(name: str, folder: Path, usage: Callable[[Path], int] | None = No
     free = usage(folder) if usage else shutil.disk_usage(_existing(folder)).free
     detail = f"{free / 1e9:.1f} GB free"
     if free < FREE_FAIL:
-        return Check(
-            name=name, state="fail", detail=detail, remedy=f"free some space below {_existing(folder)}"
-        )
+        return Check(name=name, state="fail", detail=detail, remedy=f"free some space below {_existing(folder)}")
     if free < FREE_WARN:
-        return Check(
-            name=name, state="warn", detail=detail, remedy=f"free some space below {_existing(folder)}"
-        )
+        return Check(name=name, state="warn", detail=detail, remedy=f"free some space below {_existing(folder)}")
     return Check(name=name, state="ok", detail=detail)
 
 

@@ -17,9 +17,7 @@ def duration(us: float) -> str:
 
 def slots_text(slots: Mapping[str, Any], limit: int = 8) -> str:
     """Choice slots as `name=value`; code slots (multi-line or long text) are left out."""
-    short = [
-        f"{name}={value}" for name, value in slots.items() if len(str(value)) <= 24 and "\n" not in str(value)
-    ]
+    short = [f"{name}={value}" for name, value in slots.items() if len(str(value)) <= 24 and "\n" not in str(value)]
     return " ".join(short[:limit])
 
 
@@ -36,9 +34,7 @@ def outcome_line(data: Mapping[str, Any]) -> str:
     else:
         speed = f"{'':>20}"
     mark = "*" if data.get("best") else " "
-    text = (
-        f"{place}{mark}{status:<14} {speed} {data.get('family', ''):<8} {slots_text(data.get('slots') or {})}"
-    )
+    text = f"{place}{mark}{status:<14} {speed} {data.get('family', ''):<8} {slots_text(data.get('slots') or {})}"
     failure = data.get("failure")
     return f"{text.rstrip()}  {failure}" if failure else text.rstrip()
 
@@ -48,9 +44,7 @@ def speedup_text(outcome: Outcome) -> list[str]:
     lines = []
     for name, ratio in (outcome.speedup or {}).items():
         n = outcome.time_us.n if outcome.time_us else 0
-        lines.append(
-            f"  {ratio.value:.3f}x over {name} (95 % interval {ratio.low:.3f} to {ratio.high:.3f}, n={n})"
-        )
+        lines.append(f"  {ratio.value:.3f}x over {name} (95 % interval {ratio.low:.3f} to {ratio.high:.3f}, n={n})")
     return lines
 
 
@@ -76,8 +70,7 @@ def verdict_text(outcome: Outcome) -> str:
         lines.append(f"  {outcome.roofline_fraction:.0%} of the roofline")
     if outcome.registers is not None:
         lines.append(
-            f"  {outcome.registers} registers, {outcome.spills} B spilled, "
-            f"{outcome.shared_bytes} B shared memory"
+            f"  {outcome.registers} registers, {outcome.spills} B spilled, {outcome.shared_bytes} B shared memory"
         )
     lines += [f"  warning: {text}" for text in outcome.warnings]
     return "\n".join(lines)

@@ -1,0 +1,155 @@
+"""The main job: one problem in, a run folder with the fastest verified kernels out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from warpsmith.agents.registry import make_policy
+from warpsmith.app.display import Display
+from warpsmith.app.wording import verdict_text
+from warpsmith.app.workbench import Bench, open_bench, open_run, roof_for, specs_of, write_manifest
+from warpsmith.graph.run import SearchResult, run_search
+from warpsmith.graph.state import SearchSettings
+from warpsmith.kernels.errors import UserError
+from warpsmith.kernels.family import KernelSpec
+from warpsmith.kernels.records import SCHEMA_VERSION
+from warpsmith.tools.export import export
+from warpsmith.tools.store import RunStore
+
+INTERRUPTED = 130
+NOTHING_VERIFIED = 1
+BUDGET_ENDED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizeSettings:
+    """Flags of `warpsmith optimize`, as the command line gives them."""
+
+    problem: str
+    device: str = "auto"
+    arch: str | None = None
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    inputs: str | None = None
+    mode: str = "eval"
+    precision: str = "exact"
+    policy: str = "builtin"
+    budget: int = 64
+    verdicts: int = 4
+    minutes: float | None = None
+    max_cost: float | None = None
+    resume: Path | None = None
+    seed: int = 0
+    out: Path = Path("runs")
+
+    def config(self) -> dict[str, Any]:
+        """What the manifest records."""
+        plain = asdict(self) | {"overrides": dict(self.overrides)}
+        return {name: str(value) if isinstance(value, Path) else value for name, value in plain.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A run that ended: where it lies, what it found, and its exit code."""
+
+    folder: Path
+    result: SearchResult
+    device: str
+
+    @property
+    def exit_code(self) -> int:
+        """As in docs/interface.md."""
+        if self.result.interrupted:
+            return INTERRUPTED
+        if self.result.best is not None:
+            return 0
+        return BUDGET_ENDED if self.result.stop == "minutes" else NOTHING_VERIFIED
+
+
+def run_optimize(settings: OptimizeSettings, display: Display) -> int:
+    """Runs the command and shows the result; returns the exit code."""
+    _refuse_early(settings)
+    display.phase(f"reading {settings.problem}")
+    bench = open_bench(
+        settings.problem, device=settings.device, arch=settings.arch, overrides=settings.overrides,
+        inputs=settings.inputs, mode=settings.mode,
+    )  # fmt: skip
+    finished = optimize_bench(bench, settings, display)
+    display.result(document(finished), summary(finished))
+    return finished.exit_code
+
+
+def optimize_bench(bench: Bench, settings: OptimizeSettings, display: Display) -> Finished:
+    """Searches an opened problem and leaves `best/` in its run folder."""
+    specs = specs_of(bench)
+    if settings.resume is not None:
+        store = open_run(settings.resume, bench)
+    else:
+        store = RunStore.create(Path(bench.problem.ref.path).stem, settings.out)
+        problem = {"problem": bench.problem.ref.model_dump(mode="json"), "given": settings.problem}
+        write_manifest(store, bench, settings.config() | problem, settings.seed)
+    with store:
+        display.phase(f"{bench.plan().describe().splitlines()[0]}; {bench.machine.label}")
+        result = asyncio.run(_search(bench, specs, store, settings, display))
+        if result.best is not None:
+            store.write_best(store.get_candidate(result.best.candidate), result.best)
+            _write_model_new(store, display)
+        return Finished(store.folder, result, bench.machine.label)
+
+
+def _write_model_new(store: RunStore, display: Display) -> None:
+    """A live module has no source file to export; that takes nothing from the run."""
+    try:
+        export(store, "model_new")
+    except UserError as error:
+        display.note(f"no model_new.py: {error}")
+
+
+async def _search(
+    bench: Bench, specs: Mapping[str, KernelSpec], store: RunStore, settings: OptimizeSettings, display: Display
+) -> SearchResult:
+    wanted = SearchSettings(
+        policy=settings.policy, budget=settings.budget, full_verdicts=settings.verdicts, minutes=settings.minutes,
+        seed=settings.seed, resume=settings.resume is not None,
+    )  # fmt: skip
+    async with bench.evaluator(specs, store, roof_for(specs, bench.machine)) as evaluator:
+        return await run_search(list(specs.values()), evaluator, store, wanted, display.event)
+
+
+def _refuse_early(settings: OptimizeSettings) -> None:
+    """Faults of the flags that need no problem to be seen."""
+    if settings.precision != "exact":
+        raise UserError(f"--precision {settings.precision} is not there yet; use --precision exact")
+    make_policy(settings.policy)
+
+
+def document(finished: Finished) -> dict[str, Any]:
+    """The one JSON document of `--json`."""
+    result = finished.result
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "run": str(finished.folder),
+        "device": finished.device,
+        "best": result.best.model_dump(mode="json") if result.best else None,
+        "screened": result.screened,
+        "full_verdicts": result.full_verdicts,
+        "stop": result.stop,
+        "lineage": list(result.lineage),
+        "seconds": round(result.elapsed_s, 3),
+    }
+
+
+def summary(finished: Finished) -> str:
+    """The same for a reader."""
+    result = finished.result
+    counted = f"{result.screened} candidates, {result.full_verdicts} full verdicts, {result.elapsed_s:.1f} s"
+    if result.best is None:
+        text = f"nothing verified ({counted}); failures are in {finished.folder}/results.jsonl"
+    else:
+        text = f"{verdict_text(result.best)}\n  {counted}\n  {finished.folder}/best"
+    if result.interrupted:
+        text += f"\ninterrupted; go on with --resume {finished.folder}"
+    return text

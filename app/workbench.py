@@ -1,0 +1,174 @@
+"""What the commands share: the problem, its region, the machine it is for, and the evaluator that joins them."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from warpsmith import __version__
+from warpsmith.kernels.capture import capture
+from warpsmith.kernels.cost import estimate_us, floor_us
+from warpsmith.kernels.device import DeviceModel, model_for
+from warpsmith.kernels.errors import EnvironmentError_, UserError
+from warpsmith.kernels.families.registry import specs_for
+from warpsmith.kernels.family import KernelSpec
+from warpsmith.kernels.opgraph import OpGraph
+from warpsmith.kernels.plan import Plan, plan
+from warpsmith.kernels.problem import Problem, load_problem
+from warpsmith.kernels.records import Candidate, CompileReport, RunManifest
+from warpsmith.tools.compile import Compiler
+from warpsmith.tools.evaluate import Evaluator, Notify, Roof, roof_of
+from warpsmith.tools.store import RunStore, utc_now
+from warpsmith.tools.target import Target
+
+DEFAULT_ARCH = "sm_90"
+_VERSIONED = ("torch", "numpy", "langgraph", "pydantic", "cupy-cuda13x", "cupy-cuda12x")
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where candidates run and what is known of it."""
+
+    target: Target
+    model: DeviceModel
+    driver: str | None
+
+    @property
+    def label(self) -> str:
+        """As in `verified_on`."""
+        return f"gpu:{self.model.name}" if self.target.kind == "gpu" else f"emulator:{self.target.arch}"
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A problem laid out on a machine."""
+
+    problem: Problem
+    graph: OpGraph
+    machine: Machine
+    compiler: Compiler
+
+    def plan(self) -> Plan:
+        """The one region of the graph. Raises NotYetError naming the node that needs more."""
+        return plan(self.graph)
+
+    def evaluator(
+        self, specs: Mapping[str, KernelSpec], store: RunStore | None, roof: Roof | None, notify: Notify | None = None
+    ) -> Evaluator:
+        """An evaluator whose estimates come from the spec of the candidate's family."""
+
+        def estimate(candidate: Candidate, report: CompileReport) -> float | None:
+            spec = specs.get(candidate.family)
+            return estimate_us(spec, dict(candidate.values), report) if spec is not None else None
+
+        return Evaluator(
+            self.problem.ref, self.problem.hash, self.machine.target, self.compiler, store=store, estimate=estimate,
+            roof=roof, jobs=2, notify=notify,
+        )  # fmt: skip
+
+
+def open_bench(
+    target: str, *, device: str, arch: str | None, overrides: Mapping[str, str], inputs: str | None, mode: str
+) -> Bench:
+    """Load and capture the problem, find the machine, open its compiler. Every fault of the input is a UserError."""
+    problem = load_problem(target, overrides=overrides, inputs=inputs, mode="train" if mode == "train" else "eval")
+    return bench_for(problem, device=device, arch=arch)
+
+
+def bench_for(problem: Problem, *, device: str, arch: str | None) -> Bench:
+    """The same for a problem that is loaded already."""
+    machine = find_machine(device, arch)
+    compiler = Compiler(machine.target.arch)
+    return Bench(problem, capture(problem), machine, compiler)
+
+
+def find_machine(device: str, arch: str | None) -> Machine:
+    """The GPU if there is one and it is wanted, else the emulator. EnvironmentError_ for `gpu` without one."""
+    if device != "cpu":
+        found = _gpu()
+        if found is not None:
+            model, driver = found
+            if arch is not None and arch.rstrip("af") != model.arch:
+                raise UserError(
+                    f"--arch {arch}: this GPU is {model.arch} ({model.name}); leave --arch out or use --device cpu"
+                )
+            return Machine(Target(kind="gpu", arch=arch or model.arch), model, driver)
+        if device == "gpu":
+            raise EnvironmentError_("no usable NVIDIA GPU here: `warpsmith doctor` says why; or use --device cpu")
+    wanted = arch or DEFAULT_ARCH
+    return Machine(Target(kind="cpu", arch=wanted), model_for(wanted), None)
+
+
+def _gpu() -> tuple[DeviceModel, str | None] | None:
+    from warpsmith.sandbox.cuda.driver import DriverError
+    from warpsmith.sandbox.cuda.facts import device_model, identity
+
+    try:
+        return device_model(0), identity(0).driver
+    except (DriverError, EnvironmentError_, OSError):
+        return None
+
+
+def specs_of(bench: Bench) -> dict[str, KernelSpec]:
+    """Search spaces by family name, the preferred family first."""
+    region = bench.plan().region
+    return {spec.family.name: spec for spec in specs_for(region, bench.machine.model)}
+
+
+def roof_for(specs: Mapping[str, KernelSpec], machine: Machine) -> Roof:
+    """The least time the problem's region can take on the machine."""
+    region = next(iter(specs.values())).region
+    return roof_of(floor_us(region, machine.model), machine.model)
+
+
+def versions(compiler: Compiler) -> dict[str, str]:
+    """Versions that a figure depends on."""
+    found = {"warpsmith": __version__, "python": platform.python_version(), "nvrtc": compiler.nvrtc_version}
+    for name in _VERSIONED:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def write_manifest(store: RunStore, bench: Bench, config: Mapping[str, Any], seed: int) -> None:
+    """manifest.json of a new run."""
+    store.write_manifest(
+        RunManifest(
+            run_id=store.run_id, created=utc_now(), config=dict(config), versions=versions(bench.compiler),
+            commit=_commit(), device=bench.machine.label, arch=bench.machine.target.arch,
+            driver=bench.machine.driver, seed=seed, problem_hash=bench.problem.hash,
+            problem_path=str(bench.problem.ref.path),
+        )
+    )  # fmt: skip
+
+
+def open_run(folder: Path, bench: Bench) -> RunStore:
+    """A run to go on with; UserError where it is of another problem or another machine."""
+    store = RunStore.open(folder)
+    manifest = store.manifest()
+    fault = None
+    if manifest.problem_hash != bench.problem.hash:
+        fault = f"is a run of another problem ({manifest.problem_path}, or other --set, --inputs or --mode)"
+    elif manifest.device != bench.machine.label:
+        fault = f"was made on {manifest.device}, this is {bench.machine.label}"
+    if fault is not None:
+        store.close()
+        raise UserError(f"{folder} {fault}: leave --resume out to start a new run")
+    return store
+
+
+def _commit() -> str | None:
+    """The commit of a source checkout; None for an installed package."""
+    here = Path(__file__).resolve().parent
+    try:
+        done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return done.stdout.strip() or None

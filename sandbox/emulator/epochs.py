@@ -1,0 +1,121 @@
+"""Which block wrote a word of global memory, and whether another block may rely on that.
+
+Blocks run at the same time, so what one wrote another may touch only after a hand-over: the writer fences, and the
+other then performs an atomic or a strong load. Every fence of a block starts a new epoch; a word remembers the epoch
+in which it was written. An epoch counts as handed over to a block that acquired after it ended. This is coarser than
+the memory model (blocks instead of threads), so a report is a real race, while a missing fence of one thread may pass.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from warpsmith.sandbox.emulator.regions import Region
+from warpsmith.sandbox.emulator.request import Request
+
+Array = np.ndarray[Any, Any]
+_NEVER = np.iinfo(np.int64).max
+
+
+class Epochs:
+    """Epochs of all blocks of one launch."""
+
+    def __init__(self, granule: int) -> None:
+        self.granule = granule
+        self.shift = granule.bit_length() - 1
+        self.clock = 1
+        self.count = 1
+        self.owner = np.full(1024, -1, np.int64)
+        self.ended = np.full(1024, _NEVER, np.int64)
+        self.current = np.zeros((0, 1), np.int32)
+        self.acquired = np.zeros((0, 1), np.int64)
+        self.blocks = np.zeros(0, np.int64)
+
+    def begin(self, blocks: Array) -> None:
+        """A batch of blocks starts."""
+        self.blocks = blocks
+        self.current = self._new(blocks).reshape(-1, 1)
+        self.acquired = np.zeros((len(blocks), 1), np.int64)
+
+    def _new(self, blocks: Array) -> Array:
+        first, self.count = self.count, self.count + len(blocks)
+        while self.count > len(self.owner):
+            self.owner = np.concatenate([self.owner, np.full_like(self.owner, -1)])
+            self.ended = np.concatenate([self.ended, np.full_like(self.ended, _NEVER)])
+        self.owner[first : self.count] = blocks
+        return np.arange(first, self.count, dtype=np.int32)
+
+    def release(self, rows: Array) -> None:
+        """These blocks (rows of the batch) fenced: what they wrote so far can be handed over."""
+        self.clock += 1
+        self.ended[self.current[rows, 0]] = self.clock
+        self.current[rows, 0] = self._new(self.blocks[rows])
+
+    def acquire(self, rows: Array) -> None:
+        """These blocks performed an atomic or a strong load."""
+        self.clock += 1
+        self.acquired[rows, 0] = self.clock
+
+    def _foreign(self, epochs: Array, request: Request) -> Array:
+        """Whether each epoch belongs to another block and was not handed over."""
+        rows = request.rows
+        other = (self.owner[epochs] != self.blocks[rows]) & (epochs != 0)
+        return other & (self.ended[epochs] > self.acquired[rows, 0])
+
+    def note_load(self, region: Region, request: Request, places: Array) -> None:
+        """A plain load of tracked memory; `places` are byte positions from the region's padded start."""
+        if region.writers is None and not region.tracked:
+            return
+        writers, readers = region.words(self.granule)
+        own = request.pick(self.current[request.lanes.row_index[:, 0]])
+        for word in self._words(places, request.size):
+            wrote = writers[word]
+            if ((wrote != 0) & (wrote != own)).any():
+                bad = self._foreign(wrote, request)
+                if bad.any():
+                    self._report(region, request, bad, wrote, "reads what", "wrote in the same launch")
+            self._mark_read(readers, word, own)
+
+    def _mark_read(self, readers: Array, word: Array, own: Array) -> None:
+        """Keep the reading epoch; several reading blocks become the negative time of the last reading."""
+        before = readers[word]
+        foreign = (before < 0) | (before > 0) & (self.owner[np.maximum(before, 0)] != self.owner[own])
+        now = np.where(foreign, np.int32(-self.clock), own).astype(np.int32)
+        readers[word] = now
+        lost = readers[word] != now
+        if lost.any():
+            readers[np.broadcast_to(word, lost.shape)[lost]] = -self.clock
+
+    def note_store(self, region: Region, request: Request, places: Array, atomic: bool) -> None:
+        """A store to any region; atomics do not race with each other but with plain accesses before them."""
+        writers, readers = region.words(self.granule)
+        own = request.pick(self.current[request.lanes.row_index[:, 0]])
+        for word in self._words(places, request.size):
+            wrote = writers[word]
+            if ((wrote != 0) & (wrote != own)).any():
+                bad = self._foreign(wrote, request)
+                if bad.any():
+                    self._report(region, request, bad, wrote, "writes what", "wrote in the same launch")
+            read = readers[word]
+            if ((read != 0) & (read != own)).any():
+                many = (read < 0) & (-read.astype(np.int64) >= self.acquired[request.rows, 0])
+                bad = many | self._foreign(np.maximum(read, 0), request)
+                if bad.any():
+                    self._report(region, request, bad, read, "writes what", "read in the same launch")
+            if atomic:
+                continue
+            writers[word] = own
+            got = writers[word]
+            if (got != own).any():
+                self._report(region, request, got != own, got, "writes what", "wrote in the same launch")
+
+    def _words(self, places: Array, size: int) -> list[Array]:
+        first = places >> self.shift
+        return [first + step for step in range(max(1, size >> self.shift))]
+
+    def _report(self, region: Region, request: Request, bad: Array, epochs: Array, verb: str, what: str) -> None:
+        first = int(epochs[np.broadcast_to(bad, epochs.shape)].ravel()[0])
+        who = f"block {int(self.owner[first])}" if first > 0 else "another block"
+        request.fail("race", bad, f"{verb} {who} {what}, in {region.name}, without a hand-over between them")
