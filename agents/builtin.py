@@ -1,4 +1,4 @@
-"""The `builtin` policy: role softmaxes, a shared surrogate on ranks and repair, as one pure function of a request."""
+"""The `builtin` policy: role softmaxes, a shared surrogate on ranks and repair, as a pure function."""
 
 from __future__ import annotations
 
@@ -148,7 +148,8 @@ def _by_surrogate(request: Request, role: str | None) -> list[Point]:
 
 
 def _inputs(grid: Grid, points: list[Point]) -> list[Floats]:
-    """Slot coordinates, and the cost model's log estimate (scaled) as one more dimension where there is a model."""
+    """Slot coordinates, and the cost model's log estimate (scaled) as one more dimension where there is a
+    model."""
     coordinates = grid.coordinates(points)
     estimates = log_estimates(grid.space, points)
     if float(np.abs(estimates).max(initial=0.0)) > 0:

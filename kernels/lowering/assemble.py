@@ -20,7 +20,8 @@ _MOST_ROUNDS = 3
 
 def assemble(graph: OpGraph, space: Space) -> Region:
     """The region of a placed graph."""
-    stores = [Algebra(space.sizes).linear(root.index, output_strides(graph, root.position)) for root in space.roots]
+    algebra = Algebra(space.sizes)
+    stores = [algebra.linear(root.index, output_strides(graph, root.position)) for root in space.roots]
     values = reachable([root.value for root in space.roots])
     layout = _lay_out(space, values, stores)
     sorter = _Sorter(layout, values)
@@ -77,9 +78,11 @@ def _lay_out(space: Space, values: Sequence[Value], stores: list[Expr]) -> _Layo
 def _check_positions(args: Sequence[Expr], reduced: Sequence[str], sizes: dict[str, int]) -> None:
     """Arg reductions count positions along the reduced axes in the order those stand in."""
     algebra = Algebra(sizes)
-    flat = algebra.linear([algebra.axis(axis) for axis in reduced], row_major([sizes[axis] for axis in reduced]))
+    flat = algebra.linear(
+        [algebra.axis(axis) for axis in reduced], row_major([sizes[axis] for axis in reduced])
+    )
     if any(expr != flat for expr in args):
-        raise NotYetError("needs several regions: arg reductions count positions in another order than the region")
+        raise NotYetError("needs several regions: arg reductions count positions in different orders")
 
 
 def _points(expr: Expr, sizes: dict[str, int]) -> int:
@@ -117,7 +120,8 @@ class _Sorter:
         if not self.layout.reduced:
             return "full" if axes else "scalar"
         if any(axis.name in axes for axis in self.layout.reduced):
-            return "full" if not self.layout.kept or any(a.name in axes for a in self.layout.kept) else "reduced"
+            alone = self.layout.kept and not any(axis.name in axes for axis in self.layout.kept)
+            return "reduced" if alone else "full"
         return "kept" if axes or depth else "scalar"
 
     def load(self, value: Value) -> Load:
@@ -128,17 +132,22 @@ class _Sorter:
         return Load(self.writer.names[value.id], value.buffer, value.dtype, address, self.level(value), numel)
 
     def rounds(self, kept_results: Sequence[Value]) -> tuple[Round, ...]:
-        """Reductions by depth, each round with the lines that its operands need; the last ends in `kept_results`."""
+        """Reductions by depth, each round with its operands' lines; the last ends in `kept_results`."""
         last = max(self.depth.values(), default=0)
         if last > _MOST_ROUNDS:
-            raise NotYetError(f"needs several regions: {last} reductions depend on each other, at most {_MOST_ROUNDS} fit")
-        return tuple(self._round(depth, kept_results if depth == last else ()) for depth in range(1, last + 1))
+            raise NotYetError(
+                f"needs several regions: a chain of {last} reductions, at most {_MOST_ROUNDS} fit"
+            )
+        depths = range(1, last + 1)
+        return tuple(self._round(depth, kept_results if depth == last else ()) for depth in depths)
 
     def _round(self, depth: int, results: Sequence[Value]) -> Round:
         folding = [v for v in self.values if v.kind == "reduce" and self.depth[v.id] == depth]
         lines, _ = self.lines([value.operands[0] for value in folding])
         names = self.writer.names
-        reductions = tuple(Reduction(names[v.id], v.reduction, names[v.operands[0].id], v.ctype) for v in folding)
+        reductions = tuple(
+            Reduction(names[v.id], v.reduction, names[v.operands[0].id], v.ctype) for v in folding
+        )
         settled = [v for v in self.values if self.depth[v.id] == depth and self.level(v) == "kept"]
         finish, done = self.lines([*settled, *results])
         self.finished |= done

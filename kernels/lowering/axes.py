@@ -1,4 +1,4 @@
-"""Axis surgery: cut axes at div/mod boundaries, order them by stride, join those that are one flat axis everywhere."""
+"""Axis surgery: cut axes at div/mod boundaries, order them by stride, join those that are flat everywhere."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Digit = tuple[str, int, int]
 
 
 def digit_cuts(axis: str, size: int, exprs: Iterable[Expr]) -> tuple[int, ...]:
-    """Steps at which div and mod cut an axis, ascending and each a divisor of the next; empty where they do not nest."""
+    """Steps at which div and mod cut an axis, ascending; empty if they are not divisors of each other."""
     steps: set[int] = set()
     for expr in exprs:
         for term in expr.terms:
@@ -33,7 +33,7 @@ def cut_axis(axis: str, size: int, cuts: Sequence[int]) -> list[Digit]:
 
 
 def cut_all(sizes: Mapping[str, int], exprs: Sequence[Expr]) -> tuple[dict[str, list[Digit]], list[Expr]]:
-    """Cut every axis at the boundaries in `exprs`; returns each old axis' digits and the expressions over them."""
+    """Cut every axis at the boundaries in `exprs`: each old axis' digits, and the expressions over them."""
     digits = {axis: cut_axis(axis, size, digit_cuts(axis, size, exprs)) for axis, size in sizes.items()}
     algebra = Algebra({name: extent for parts in digits.values() for name, extent, _ in parts})
     mapping = {
@@ -44,7 +44,7 @@ def cut_all(sizes: Mapping[str, int], exprs: Sequence[Expr]) -> tuple[dict[str, 
 
 
 def by_stride(axes: Sequence[str], guides: Sequence[Expr]) -> tuple[str, ...]:
-    """Axes with the largest stride first; the first guide that moves with an axis decides, ties keep their order."""
+    """Axes with the largest stride first; the first guide that moves with an axis decides, ties stay."""
 
     def stride(axis: str) -> int:
         for guide in guides:
@@ -58,7 +58,7 @@ def by_stride(axes: Sequence[str], guides: Sequence[Expr]) -> tuple[str, ...]:
 def join_adjacent(
     axes: Sequence[str], sizes: dict[str, int], exprs: list[Expr]
 ) -> tuple[tuple[str, ...], list[Expr]]:
-    """Merge neighbours that every expression treats as one flat axis; `sizes` is updated, the inner name stays."""
+    """Merge neighbours that are one flat axis in every expression; updates `sizes`, the inner name stays."""
     merged: list[str] = []
     for axis in axes:
         while merged and all(_flat(expr, merged[-1], axis, sizes[axis]) for expr in exprs):

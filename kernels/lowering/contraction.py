@@ -36,7 +36,7 @@ MATMULS: dict[str, _Form] = {
 
 
 def lower_matmul(graph: OpGraph, node: OpNode) -> MatmulRegion:
-    """The region around `node`, the graph's only contraction; NotYetError where more than one kernel is needed."""
+    """The region around `node`, the graph's only contraction; NotYetError where one kernel does not do."""
     if node.op not in MATMULS:
         raise unsupported(node, "this contraction")
     return _Lowering(graph, node).region()
@@ -117,13 +117,15 @@ class _Lowering:
         return value
 
     def _output(self, position: int) -> tuple[Value, Index]:
-        """The output's value and index at (b, m, n), in the order of axes that brings the accumulator in place."""
+        """The output's value and index at (b, m, n), ordered so that each point uses its own accumulator."""
         name = self.graph.outputs[position].name
         shape = self.graph.spec(name).shape
         axes = [axis for axis in "bmn" if self.sizes[axis] > 1]
-        if prod(shape) != prod(self.sizes[axis] for axis in axes):
-            raise NotYetError(f"needs several regions: output {position} ({name}) has {prod(shape)} elements, "
-                              f"the matmul {self.node.name} {prod(self.sizes[axis] for axis in axes)}")  # fmt: skip
+        points = prod(self.sizes[axis] for axis in axes)
+        if prod(shape) != points:
+            raise several_regions(
+                self.node, f"has {points} elements, output {position} ({name}) {prod(shape)}"
+            )
         algebra = self.evaluator.algebra
         refusal: NotYetError | None = None
         for order in permutations(axes):

@@ -18,9 +18,9 @@ _SCALARS = frozenset({"float32", "float64", "int64", "int32", "bool"})
 def lower(graph: OpGraph) -> AnyRegion:
     """The region of a whole graph.
 
-    Buffers are addressed from a tensor's first element (`data_ptr`), outputs in their spec's strides where those are
-    dense and row-major otherwise. Raises NotYetError for what no region says: operators outside the tables, tensors
-    other than float32, reductions over different axes, a reduction beside a matmul, two matmuls.
+    Buffers are addressed from a tensor's first element (`data_ptr`), outputs in their spec's strides where
+    those are dense, else row-major. Raises NotYetError for what no region says: operators outside the tables,
+    tensors other than float32, reductions over different axes, a reduction beside a matmul, two matmuls.
     """
     live = live_nodes(graph)
     for node in live:
@@ -51,7 +51,9 @@ def _check_tensors(graph: OpGraph, live: list[OpNode]) -> None:
     for name, leaf in graph.inputs.items():
         allowed = _SCALARS if leaf.scalar else {"float32"}
         if leaf.spec.dtype not in allowed:
-            raise NotYetError(f"input {name} ({leaf.ref}) is {leaf.spec.dtype}; only float32 tensors are covered yet")
+            raise NotYetError(
+                f"input {name} ({leaf.ref}) is {leaf.spec.dtype}; only float32 tensors are covered yet"
+            )
     empty = [name for name, leaf in graph.inputs.items() if leaf.spec.numel == 0]
     empty += [node.name for node in live if node.out.numel == 0]
     if empty:

@@ -83,7 +83,11 @@ def _fold(reduction: Reduction, position: str) -> str:
             return f"{var} = {var} && {x};"
     symbol = ">" if reduction.kind.endswith("max") else "<"
     better = f"first || ({x} != {x} && {var}best == {var}best) || {x} {symbol} {var}best"
-    found = f"{var}best = {x}; {var} = {position};" if reduction.kind.startswith("arg") else f"{var} = {var}best = {x};"
+    found = (
+        f"{var}best = {x}; {var} = {position};"
+        if reduction.kind.startswith("arg")
+        else f"{var} = {var}best = {x};"
+    )
     return f"if ({better}) {{ {found} }}"
 
 
@@ -144,7 +148,9 @@ def build(folder: Path, sources: list[str]) -> ctypes.CDLL:
     return ctypes.CDLL(str(library))
 
 
-def call(library: ctypes.CDLL, name: str, graph: OpGraph, region: AnyRegion, feeds: dict[str, Any]) -> list[torch.Tensor]:
+def call(
+    library: ctypes.CDLL, name: str, graph: OpGraph, region: AnyRegion, feeds: dict[str, Any]
+) -> list[torch.Tensor]:
     """Run a compiled region on its inputs; outputs start poisoned."""
     loads, stores = _arguments(region)
     made: dict[str, torch.Tensor] = {}
