@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from warpsmith.kernels.indexing import Algebra, Expr, Term
@@ -36,11 +37,13 @@ def cut_all(sizes: Mapping[str, int], exprs: Sequence[Expr]) -> tuple[dict[str, 
     """Cut every axis at the boundaries in `exprs`: each old axis' digits, and the expressions over them."""
     digits = {axis: cut_axis(axis, size, digit_cuts(axis, size, exprs)) for axis, size in sizes.items()}
     algebra = Algebra({name: extent for parts in digits.values() for name, extent, _ in parts})
-    mapping = {
-        axis: algebra.linear([algebra.axis(name) for name, _, _ in parts], [step for _, _, step in parts])
-        for axis, parts in digits.items()
-    }
+    mapping = {axis: recombined(algebra, parts) for axis, parts in digits.items()}
     return digits, [algebra.substitute(expr, mapping) for expr in exprs]
+
+
+def recombined(algebra: Algebra, digits: Sequence[Digit]) -> Expr:
+    """The old axis as a sum of its digits."""
+    return algebra.linear([algebra.axis(name) for name, _, _ in digits], [step for _, _, step in digits])
 
 
 def by_stride(axes: Sequence[str], guides: Sequence[Expr]) -> tuple[str, ...]:
@@ -64,7 +67,8 @@ def join_adjacent(
         while merged and all(_flat(expr, merged[-1], axis, sizes[axis]) for expr in exprs):
             outer = merged.pop()
             sizes[axis] *= sizes.pop(outer)
-            exprs = [_without(expr, outer) for expr in exprs]
+            algebra = Algebra(sizes)
+            exprs = [algebra.substitute(_without(expr, outer), {}) for expr in exprs]
         merged.append(axis)
     return tuple(merged), exprs
 
@@ -84,9 +88,18 @@ def _renamed(expr: Expr, name: Callable[[str], str]) -> Expr:
 
 
 def _flat(expr: Expr, outer: str, inner: str, inner_size: int) -> bool:
-    high, low = expr.stride(outer), expr.stride(inner)
-    return high is not None and low is not None and high == low * inner_size
+    """Whether the two axes occur in `outer * inner_size + inner` alone, inside nested sums too."""
+    nested = [term for term in expr.terms if term.inner is not None]
+    plain = Expr(tuple(term for term in expr.terms if term.inner is None))
+    high, low = plain.stride(outer), plain.stride(inner)
+    if high is None or low is None or high != low * inner_size:
+        return False
+    return all(_flat(term.inner, outer, inner, inner_size) for term in nested if term.inner is not None)
 
 
 def _without(expr: Expr, axis: str) -> Expr:
-    return Expr(tuple(term for term in expr.terms if term.axis != axis), expr.offset)
+    """The expression at 0 of the axis."""
+    terms = [
+        term if term.inner is None else replace(term, inner=_without(term.inner, axis)) for term in expr.terms
+    ]
+    return Expr(tuple(term for term in terms if term.inner is not None or term.axis != axis), expr.offset)
