@@ -46,6 +46,31 @@ def recombined(algebra: Algebra, digits: Sequence[Digit]) -> Expr:
     return algebra.linear([algebra.axis(name) for name, _, _ in digits], [step for _, _, step in digits])
 
 
+def inverted(
+    index: Sequence[Expr], targets: Sequence[str], old: Mapping[str, int], algebra: Algebra
+) -> dict[str, Expr] | None:
+    """Each axis of `old` as an expression over `targets`, given `targets[i] = index[i]`.
+
+    None unless every index expression is a mixed-radix number whose digits are axes, each axis in one place.
+    """
+    solved: dict[str, Expr] = {axis: Expr() for axis, size in old.items() if size == 1}
+    for expr, target in zip(index, targets, strict=True):
+        step, turned = 1, 0
+        for term in sorted(expr.terms, key=lambda term: abs(term.coefficient)):
+            size = old.get(term.axis, 0)
+            plain = term.inner is None and term.div == 1 and term.mod is None
+            if not plain or abs(term.coefficient) != step or term.axis in solved:
+                return None
+            digit = algebra.modulo(algebra.divide(algebra.axis(target), step), size)
+            if term.coefficient < 0:
+                digit, turned = algebra.affine(digit, -1, size - 1), turned + step * (size - 1)
+            solved[term.axis] = digit
+            step *= size
+        if step != algebra.sizes[target] or expr.offset != turned:
+            return None
+    return solved if len(solved) == len(old) else None
+
+
 def by_stride(axes: Sequence[str], guides: Sequence[Expr]) -> tuple[str, ...]:
     """Axes with the largest stride first; the first guide that moves with an axis decides, ties stay."""
 

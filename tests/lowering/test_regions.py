@@ -72,6 +72,8 @@ CASES = {
     "upper_triangle": (["6,5", "5,6"], "b 1 m 6 n 6 k 5"),
     "product_and_activation": (["4,5", "5,6"], "b 1 m 4 n 6 k 5"),
     "matrix_vector": (["6,5", "5,1"], "b 1 m 6 n 1 k 5"),
+    "merged_heads": (["6,4,7", "6,7,5"], "b 6 m 4 n 5 k 7"),
+    "flipped_product": (["4,5", "5,6"], "b 1 m 4 n 6 k 5"),
     "attention_scores": (["2,3,4,5", "2,3,6,5"], "b 6 m 4 n 6 k 5"),
 }
 
