@@ -52,7 +52,7 @@ CASES = {
     "sliced_result": (["5,7,6"], "kept 5x3 reduced 7 rounds 1 loads 1"),
     "flipped_softmax": (["5,7"], "kept 5 reduced 7 rounds 2 loads 1"),
     "odd_reshape": (["12,7"], "kept 3 reduced 28 rounds 2 loads 1"),
-    "odd_reshape_map": (["12,7"], "kept 14x6 reduced - rounds 0 loads 2"),
+    "odd_reshape_map": (["12,7"], "kept 12x7 reduced - rounds 0 loads 2"),
     "pixel_shuffle": (["2,8,3,5"], "kept 4x3x2x5x2 reduced - rounds 0 loads 1"),
     "views": (["5,7,6"], "kept 5x3x6 reduced - rounds 0 loads 2"),
     "window": (["5,7"], "kept 5x4 reduced - rounds 0 loads 2"),
