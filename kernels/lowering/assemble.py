@@ -56,9 +56,7 @@ def _lay_out(space: Space, values: Sequence[Value], stores: list[Expr]) -> _Layo
     while before != tuple(exprs):
         before = tuple(exprs)
         sizes, kept, reduced, exprs = _cut(sizes, kept, reduced, exprs)
-        guides = (
-            sorted((exprs[i] for i in loads), key=lambda expr: -_points(expr, sizes)) + exprs[len(owners) :]
-        )
+        guides = sorted((exprs[i] for i in loads), key=lambda expr: -_points(expr, sizes)) + exprs[len(owners) :]
         kept, reduced = by_stride(kept, guides), reduced if args else by_stride(reduced, guides)
         kept, exprs = join_adjacent(kept, sizes, exprs)
         reduced, exprs = join_adjacent(reduced, sizes, exprs)
@@ -87,9 +85,7 @@ def _cut(
 def _check_positions(args: Sequence[Expr], reduced: Sequence[str], sizes: dict[str, int]) -> None:
     """Arg reductions count positions along the reduced axes in the order those stand in."""
     algebra = Algebra(sizes)
-    flat = algebra.linear(
-        [algebra.axis(axis) for axis in reduced], row_major([sizes[axis] for axis in reduced])
-    )
+    flat = algebra.linear([algebra.axis(axis) for axis in reduced], row_major([sizes[axis] for axis in reduced]))
     if any(expr != flat for expr in args):
         raise NotYetError("needs several regions: arg reductions count positions in different orders")
 
@@ -144,9 +140,7 @@ class _Sorter:
         """Reductions by depth, each round with its operands' lines; the last ends in `kept_results`."""
         last = max(self.depth.values(), default=0)
         if last > _MOST_ROUNDS:
-            raise NotYetError(
-                f"needs several regions: a chain of {last} reductions, at most {_MOST_ROUNDS} fit"
-            )
+            raise NotYetError(f"needs several regions: a chain of {last} reductions, at most {_MOST_ROUNDS} fit")
         depths = range(1, last + 1)
         return tuple(self._round(depth, kept_results if depth == last else ()) for depth in depths)
 
@@ -154,9 +148,7 @@ class _Sorter:
         folding = [v for v in self.values if v.kind == "reduce" and self.depth[v.id] == depth]
         lines, _ = self.lines([value.operands[0] for value in folding])
         names = self.writer.names
-        reductions = tuple(
-            Reduction(names[v.id], v.reduction, names[v.operands[0].id], v.ctype) for v in folding
-        )
+        reductions = tuple(Reduction(names[v.id], v.reduction, names[v.operands[0].id], v.ctype) for v in folding)
         settled = [v for v in self.values if self.depth[v.id] == depth and self.level(v) == "kept"]
         finish, done = self.lines([*settled, *results])
         self.finished |= done

@@ -83,9 +83,7 @@ def by_stride(axes: Sequence[str], guides: Sequence[Expr]) -> tuple[str, ...]:
     return tuple(sorted(axes, key=stride, reverse=True))
 
 
-def join_adjacent(
-    axes: Sequence[str], sizes: dict[str, int], exprs: list[Expr]
-) -> tuple[tuple[str, ...], list[Expr]]:
+def join_adjacent(axes: Sequence[str], sizes: dict[str, int], exprs: list[Expr]) -> tuple[tuple[str, ...], list[Expr]]:
     """Merge neighbours that are one flat axis in every expression; updates `sizes`, the inner name stays."""
     merged: list[str] = []
     for axis in axes:
@@ -124,7 +122,5 @@ def _flat(expr: Expr, outer: str, inner: str, inner_size: int) -> bool:
 
 def _without(expr: Expr, axis: str) -> Expr:
     """The expression at 0 of the axis."""
-    terms = [
-        term if term.inner is None else replace(term, inner=_without(term.inner, axis)) for term in expr.terms
-    ]
+    terms = [term if term.inner is None else replace(term, inner=_without(term.inner, axis)) for term in expr.terms]
     return Expr(tuple(term for term in terms if term.inner is not None or term.axis != axis), expr.offset)

@@ -135,9 +135,7 @@ class _Lowering:
         shape = self.graph.spec(name).shape
         points = prod(self.sizes[axis] for axis in "bmn")
         if prod(shape) != points:
-            raise several_regions(
-                self.node, f"has {points} elements, output {position} ({name}) {prod(shape)}"
-            )
+            raise several_regions(self.node, f"has {points} elements, output {position} ({name}) {prod(shape)}")
         index = self._inverse(name, shape)
         return self.evaluator.value(name, index), index
 

@@ -51,9 +51,7 @@ def _check_tensors(graph: OpGraph, live: list[OpNode]) -> None:
     for name, leaf in graph.inputs.items():
         allowed = _SCALARS if leaf.scalar else {"float32"}
         if leaf.spec.dtype not in allowed:
-            raise NotYetError(
-                f"input {name} ({leaf.ref}) is {leaf.spec.dtype}; only float32 tensors are covered yet"
-            )
+            raise NotYetError(f"input {name} ({leaf.ref}) is {leaf.spec.dtype}; only float32 tensors are covered yet")
     empty = [name for name, leaf in graph.inputs.items() if leaf.spec.numel == 0]
     empty += [node.name for node in live if node.out.numel == 0]
     if empty:
