@@ -188,6 +188,16 @@ def test_a_python_number_is_a_scalar_load(tmp_path: Path) -> None:
     assert [(load.buffer, load.level) for load in scalars] == [("in1", "scalar")]
 
 
+def test_a_long_chain_of_operators() -> None:
+    recorder = Recorder()
+    value = recorder.input(torch.randn(4, 5))
+    for step in range(1500):
+        value = recorder.op("add", value, float(step + 1))
+    region = lower(recorder.finish(value).graph)
+    assert isinstance(region, Region)
+    assert len(region.post) == 1500
+
+
 def test_reductions_over_one_element_are_plain_maps(tmp_path: Path) -> None:
     recorder = Recorder()
     leaf = recorder.input(torch.randn(5, 1, 6))
