@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 from warpsmith.kernels.records import Failure
 from warpsmith.sandbox.cuda.backend import CudaBackend, LoadedCuda
 from warpsmith.tools import oracle
+from warpsmith.tools.inputs import copy_of
 from warpsmith.tools.session import InputSet, Session
 
 COPIES = 20
@@ -121,5 +122,5 @@ def _module(session: Session, inputs: InputSet, name: str, arguments: Any) -> An
 
 def _copied(values: Sequence[Any]) -> list[Any]:
     """The same contents at new addresses, strides kept."""
-    return [value.clone() if isinstance(value, torch.Tensor) else value for value in values]
+    return [copy_of(value) if isinstance(value, torch.Tensor) else value for value in values]
 
