@@ -185,9 +185,7 @@ def copy_of(value: torch.Tensor) -> torch.Tensor:
 
 def _overlaps(value: torch.Tensor) -> bool:
     """Whether two elements share memory, as after `expand`."""
-    return any(
-        stride == 0 and size > 1 for size, stride in zip(value.shape, value.stride(), strict=True)
-    )
+    return any(stride == 0 and size > 1 for size, stride in zip(value.shape, value.stride(), strict=True))
 
 
 def _unit_dim(value: torch.Tensor) -> int | None:

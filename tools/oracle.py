@@ -72,9 +72,7 @@ def eager(instance: Instance, inputs: Sequence[Any]) -> tuple[torch.Tensor, ...]
         raise Undefined(_summary(error)) from error
 
 
-def reference64(
-    instance: Instance, inputs: Sequence[Any], *, relieve: Callable[[], None] | None = None
-) -> Reference:
+def reference64(instance: Instance, inputs: Sequence[Any], *, relieve: Callable[[], None] | None = None) -> Reference:
     """Outputs in float64 on the same values: on the inputs' device, if need be after `relieve` has given memory
     back, or on the CPU where that does not suffice."""
     for attempt in range(2):

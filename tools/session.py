@@ -166,9 +166,7 @@ class Session:
             perturb_parameters(self._perturbed, seed=seed)
         return self._perturbed
 
-    def turns(
-        self, inputs: InputSet, draw: Callable[[Session, InputSet], list[list[Any]]]
-    ) -> list[list[Any]]:
+    def turns(self, inputs: InputSet, draw: Callable[[Session, InputSet], list[list[Any]]]) -> list[list[Any]]:
         """Input sets for timing, drawn once for all candidates."""
         if self._turns is None:
             self._turns = draw(self, inputs)

@@ -31,9 +31,7 @@ extern "C" __global__ void softmax(const float* __restrict__ x, float* __restric
 
 
 def softmax(source=SOFTMAX, *, block=64, rows=8, args=("in0", "out0", {"i32": 300}), shared=0):
-    step = KernelStep(
-        kernel="softmax", grid=(rows, 1, 1), block=(block, 1, 1), args=args, shared_bytes=shared
-    )
+    step = KernelStep(kernel="softmax", grid=(rows, 1, 1), block=(block, 1, 1), args=args, shared_bytes=shared)
     return Candidate(source=source, plan=LaunchPlan(steps=(step,)))
 
 

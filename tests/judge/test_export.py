@@ -88,8 +88,15 @@ def test_export_of_a_run(tmp_path):
     with RunStore.create("x", tmp_path / "runs") as store:
         store.write_manifest(
             RunManifest(
-                run_id=store.run_id, created="", config={"problem": problem.ref.model_dump(mode="json")},
-                versions={}, commit=None, device="d", arch="sm_90", seed=0, problem_hash=problem.hash,
+                run_id=store.run_id,
+                created="",
+                config={"problem": problem.ref.model_dump(mode="json")},
+                versions={},
+                commit=None,
+                device="d",
+                arch="sm_90",
+                seed=0,
+                problem_hash=problem.hash,
                 problem_path=str(problem.path),
             )
         )

@@ -1,6 +1,5 @@
 """The verdict: right kernels pass, and each way of being wrong is found and named."""
 
-
 import judge_problems as problems
 import pytest
 import torch
