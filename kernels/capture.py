@@ -75,6 +75,7 @@ def refuse_unsupported(graph: OpGraph, problem: Problem) -> None:
 
 
 def _trace(problem: Problem) -> tuple[OpGraph, dict[str, torch.Tensor]]:
+    """Graph and constants; a float that cannot stay a runtime value is baked in by a second trace."""
     instance = _fake_instance(problem)
     floats = [index for index, leaf in enumerate(instance.inputs) if type(leaf) is float]
     if floats:
@@ -89,7 +90,7 @@ def _trace(problem: Problem) -> tuple[OpGraph, dict[str, torch.Tensor]]:
     except (UserError, MemoryError):
         raise
     except Exception as error:
-        raise _explain(problem, instance, error) from error
+        raise _explain(problem, _fake_instance(problem), error) from error
 
 
 def _fake_instance(problem: Problem) -> Instance:
@@ -158,13 +159,17 @@ def _export(instance: Instance, floats: list[int]) -> Any:
         return program.run_decompositions(decomposition_table())
 
 
+def _call(instance: Instance) -> Any:
+    """Outputs of forward on the fake inputs."""
+    mode = next(leaf.fake_mode for leaf in instance.inputs if isinstance(leaf, FakeTensor))
+    with _quiet(), mode, torch.no_grad():
+        return instance.module(*pytree.tree_unflatten(list(instance.inputs), instance.structure))
+
+
 def _explain(problem: Problem, instance: Instance, error: Exception) -> UserError:
     """Why a trace failed: the user's forward fails by itself, depends on data, or cannot be traced."""
     try:
-        with _quiet():
-            mode = next(leaf.fake_mode for leaf in instance.inputs if isinstance(leaf, FakeTensor))
-            with mode, torch.no_grad():
-                outputs = instance.module(*pytree.tree_unflatten(list(instance.inputs), instance.structure))
+        outputs = _call(instance)
     except _DATA_DEPENDENT as cause:
         return _data_dependent(problem, cause)
     except Exception as cause:
@@ -217,6 +222,7 @@ class _Converter:
 
     def convert(self) -> tuple[OpGraph, dict[str, torch.Tensor]]:
         """The graph, and the constants of forward that became `param:` inputs."""
+        self._refuse_state()
         results = self._outputs()
         live = _live_nodes(self.program.graph, results)
         for node in self.program.graph.nodes:
@@ -233,7 +239,8 @@ class _Converter:
         )
         return graph, self.constants
 
-    def _outputs(self) -> list[Node]:
+    def _refuse_state(self) -> None:
+        """Refuse what outlives the call: in-place changes, and tensors that forward assigns to the module."""
         signature = self.program.graph_signature
         mutated = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
         if mutated:
@@ -241,6 +248,17 @@ class _Converter:
                 f"{self.problem.path}: forward changes {mutated[0]} in place, which is not supported yet "
                 f"(mode {self.problem.mode}); use eval mode, or return the new value"
             )
+        # The tracer puts assigned attributes back, hence a call of its own.
+        _call(self.instance)
+        for name, tensor in named_tensors(self.instance.module).items():
+            if self.instance.parameters.get(name, tensor) is not tensor:
+                raise NotYetError(
+                    f"{self.problem.path}: forward assigns self.{name}, which outlives the call: not supported "
+                    "yet; make it an input and an output"
+                )
+
+    def _outputs(self) -> list[Node]:
+        signature = self.program.graph_signature
         kept = [
             spec.arg
             for spec in signature.output_specs

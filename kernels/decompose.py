@@ -60,7 +60,7 @@ _FROM_TORCH = (
 )  # fmt: skip
 """Operators whose PyTorch decomposition is used although the core set keeps them."""
 
-_KEPT_WHOLE = ("scaled_dot_product_attention",)
+_KEPT_WHOLE = ("scaled_dot_product_attention", "lstm", "gru", "rnn_tanh", "rnn_relu")
 """Composite operators that stay anchors."""
 
 
