@@ -93,9 +93,7 @@ def shuffled(example: tuple[Any, ...], seed: int) -> tuple[Any, ...]:
         mixed = tensor.reshape(-1)[order].reshape(tensor.shape)
         if 0 in tensor.stride():
             return mixed
-        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu").copy_(
-            mixed
-        )
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu").copy_(mixed)
 
     mixed: tuple[Any, ...] = pytree.tree_map_only(torch.Tensor, shuffle, example)
     return mixed

@@ -232,8 +232,6 @@ class Problem:
             if isinstance(target, torch.nn.Module):
                 return _moved(copy.deepcopy(target), device)
         except Exception as error:
-            if isinstance(error, torch.OutOfMemoryError):
-                raise
             raise self.user_error(error, "constructing the module") from error
         return FunctionModule(target)
 
@@ -258,14 +256,10 @@ class Problem:
     def _call_get_inputs(self, get_inputs: Callable[[], Any]) -> Any:
         try:
             drawn = get_inputs()
-        except torch.OutOfMemoryError:
-            raise
         except Exception as error:
             raise self.user_error(error, "get_inputs()") from error
         if not isinstance(drawn, (list, tuple, torch.Tensor)):
-            raise UserError(
-                f"{self.path}: get_inputs() returns a {type(drawn).__name__}; return a list of tensors"
-            )
+            raise UserError(f"{self.path}: get_inputs() returns a {type(drawn).__name__}; return a list of tensors")
         return drawn
 
     def user_error(self, error: BaseException, doing: str) -> UserError:
@@ -273,6 +267,11 @@ class Problem:
         if isinstance(error, UserError):
             return error
         summary = str(error).strip().splitlines()
+        if _out_of_memory(error):
+            return UserError(
+                f"{locate(error, self.path)}: out of memory: {doing} raised {summary[0] if summary else error!r}; "
+                f"use smaller sizes; {self.settable_text()}"
+            )
         remedy = f"correct it, or the constants given by --set; {self.settable_text()}"
         if not self._ref.overrides:
             remedy = "correct the file, or the sizes"
@@ -359,6 +358,10 @@ def _moved(module: Any, device: str) -> torch.nn.Module:
             if isinstance(value, torch.Tensor):
                 setattr(part, name, value.to(device))
     return module
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
 
 
 def _to_device(values: Any, device: str) -> Any:
