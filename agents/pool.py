@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from warpsmith.agents.policy import Request
 from warpsmith.agents.space import ENUMERATION_LIMIT, Grid, Point, SearchSpace
 
-POOL = 1000
+POOL = 1500
 """Points drawn from the whole space where it is too large to look at in full; as many come from
 neighbours."""
-WHOLE = 2500
+WHOLE = 6000
 """Valid sets up to this size are looked at in full."""
 
 _listed: weakref.WeakKeyDictionary[SearchSpace, list[Point]] = weakref.WeakKeyDictionary()

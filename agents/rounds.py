@@ -68,9 +68,9 @@ def since_progress(history: Sequence[Trial]) -> int:
 def patient_of(history: Sequence[Trial]) -> int | None:
     """Index of the trial to mend next, or None.
 
-    An incumbent that spills (until one of its mends is healthy) and a search in which nothing runs get up to `REPAIR_LIMIT` attempts; another
-    failure of
-    the last round gets one, as long as repairs stay a small part of the search.
+    An incumbent that spills (until one of its mends is healthy) and a search in which nothing runs get up to
+    `REPAIR_LIMIT` attempts; another failure of the last round gets one, as long as repairs stay a small part of the
+    search.
     """
     mends = {t.candidate: [o for o in history if o.kind == "repair" and o.base == t.candidate] for t in history}
     costed = [i for i, t in enumerate(history) if t.cost is not None]

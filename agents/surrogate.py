@@ -109,10 +109,11 @@ def _squared(a: Floats, b: Floats) -> Floats:
 
 
 def _distances(a: list[Floats], b: list[Floats], weights: Floats) -> Floats:
-    total = np.zeros((len(a[0]), len(b[0])))
-    for x, y, weight in zip(a, b, weights, strict=True):
-        total += weight * _squared(x, y)
-    distance: Floats = np.sqrt(total)
+    """(m, n) weighted distances, by one matrix product."""
+    x = np.concatenate([part * math.sqrt(w) for part, w in zip(a, weights, strict=True)], axis=1)
+    y = np.concatenate([part * math.sqrt(w) for part, w in zip(b, weights, strict=True)], axis=1)
+    squared = (x * x).sum(axis=1)[:, None] + (y * y).sum(axis=1)[None, :] - 2.0 * (x @ y.T)
+    distance: Floats = np.sqrt(np.maximum(squared, 0.0))
     return distance
 
 

@@ -165,7 +165,7 @@ def _memory_time(
     rate: float,
     latency_s: float,
 ) -> float:
-    """Seconds to read and write `traffic` bytes: full waves, then the last partial one, at what each sustains.
+    """Seconds to read and write `traffic`: full waves, then the last partial one, at the rate each sustains.
 
     Only reads are waited for, so only they are held to the bytes in flight; writes are sent off.
     """

@@ -1,4 +1,5 @@
-"""Reads the compiler's log: what it complains about, in which slot, and what resources each kernel takes."""
+"""Reads the compiler's log: what it complains about, in which slot, and what resources each kernel
+takes."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ _KINDS = (
 def parse_diagnostics(log: str, ptx: str = "") -> tuple[Diagnostic, ...]:
     """Messages of front end and assembler, without slots.
 
-    `ptx` is the text that the assembler complained about; its line information leads back to the source line.
+    `ptx` is the text that the assembler complained about; its line information leads back to the source
+    line.
     """
     found: list[Diagnostic] = []
     source_lines = _source_lines(ptx)

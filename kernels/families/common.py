@@ -119,7 +119,7 @@ def _without_axes(region: Region, gone: set[str]) -> Region:
     """The region with the terms of some axes struck from every address."""
 
     loads = tuple(
-        load if load.address is None else replace(load, address=without(load.address, gone)) for load in region.loads
+        replace(load, address=without(load.address, gone)) if load.address else load for load in region.loads
     )
     stores = tuple(replace(store, address=without(store.address, gone)) for store in region.stores)
     return replace(region, loads=loads, stores=stores)

@@ -72,9 +72,9 @@ class _Lowering:
 
     def region(self) -> MatmulRegion:
         """Operands first, then every output."""
+        a, b = self._argument(0, self.form.a), self._argument(1, self.form.b)
         roots = [self._output(position) for position in range(len(self.graph.outputs))]
         outside = [value for value, _ in roots]
-        a, b = self._argument(0, self.form.a), self._argument(1, self.form.b)
         for value in reachable([a, b, *outside]):
             if value is not self.accumulator:
                 self.writer.name(value, value.address)
@@ -111,10 +111,7 @@ class _Lowering:
         return self.evaluator.algebra.axis(name)
 
     def _argument(self, position: int, axes: str) -> Value:
-        value = self.evaluator.value(self._operand(position), tuple(self._axis(axis) for axis in axes))
-        if self.accumulator in reachable([value]):
-            raise several_regions(self.node, "feeds its own operand")
-        return value
+        return self.evaluator.value(self._operand(position), tuple(self._axis(axis) for axis in axes))
 
     def _output(self, position: int) -> tuple[Value, Index]:
         """The output's value and index at (b, m, n), ordered so that each point uses its own accumulator."""

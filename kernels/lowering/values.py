@@ -122,7 +122,7 @@ def _round_to_float32(number: float) -> float:
 
 
 def _shortest_float32(number: float) -> str:
-    """The fewest digits that read back as the same float32 (whole numbers in full), with a point or exponent."""
+    """The fewest digits that read back as the same float32; whole numbers in full."""
     if number == int(number) and abs(number) < 2**53:
         return repr(number)
     for digits in range(1, 10):

@@ -7,14 +7,17 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from warpsmith.sandbox.emulator.vectors import Array
+
 _UFUNCS: dict[str, Any] = {
     "add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
     "xor": np.bitwise_xor,
 }  # fmt: skip
 
 
-def apply_atomic(name: str, memory: Array, index: Array, values: Sequence[Array], wanted: bool) -> Array | None:
+def apply_atomic(
+    name: str, memory: Array, index: Array, values: Sequence[Array], wanted: bool
+) -> Array | None:
     """Apply one atomic of every lane. Returns the value that each lane found, if `wanted`."""
     if not len(index):
         return np.zeros(0, memory.dtype) if wanted else None

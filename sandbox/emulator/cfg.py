@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from warpsmith.sandbox.emulator.ptx import Function, Instr, Label, Reg, Refused, Sym
+from warpsmith.sandbox.emulator.ptx import Function, Instr, Label, Refused, Reg, Sym
 
 EXIT = -1
 """The successor of a block whose lanes are done."""
@@ -31,7 +31,7 @@ class Block:
 def wait_kind(instr: Instr) -> str | None:
     """What an instruction waits for before it may run."""
     op = instr.parts[0]
-    if op in _WAITS and op != "vote" or op == "vote" and "sync" in instr.parts:
+    if (op in _WAITS and op != "vote") or (op == "vote" and "sync" in instr.parts):
         return "warp"
     if op in ("bar", "barrier"):
         if "cluster" in instr.parts:
@@ -46,7 +46,8 @@ def build_blocks(function: Function) -> list[Block]:
     """Blocks of a function in weak topological order: loops are contiguous and what follows a loop comes after it."""
     raw, labels = _split(function)
     successors = [
-        _successors(block, number, number == len(raw), labels, function) for number, block in enumerate(raw, 1)
+        _successors(block, number, number == len(raw), labels, function)
+        for number, block in enumerate(raw, 1)
     ]
     edges = [[target for target in targets if target != EXIT] for _, targets in successors]
     reached = _reachable(edges)

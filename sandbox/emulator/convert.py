@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from warpsmith.sandbox.emulator.floats import f32_to_half, half_to_f32, narrow
+from warpsmith.sandbox.emulator.vectors import Array
 
-Array = np.ndarray[Any, Any]
 _ROUNDERS: dict[str, Callable[[Array], Array]] = {
     "rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil,
 }  # fmt: skip
@@ -20,7 +20,9 @@ def float_to_int(a: Array, rounding: str, dtype: Any) -> Array:
     whole = _ROUNDERS[rounding](a.astype(np.float64))
     limits = np.iinfo(dtype)
     wide = a.dtype == np.float64 or dtype.itemsize == 8
-    special = np.array(1 << (8 * dtype.itemsize - 1), f"u{dtype.itemsize}").view(dtype) if wide else dtype.type(0)
+    special = (
+        np.array(1 << (8 * dtype.itemsize - 1), f"u{dtype.itemsize}").view(dtype) if wide else dtype.type(0)
+    )
     low, high = whole <= float(limits.min), whole >= float(limits.max)
     inside = np.where(low | high | np.isnan(whole), 0.0, whole)
     if dtype == np.uint64:
@@ -44,17 +46,14 @@ def int_to_float(a: Array, rounding: str, dtype: Any) -> Array:
     whole = np.where(over, 0.0, back).astype(a.dtype)
     bigger = over | (whole > a)
     smaller = ~over & (whole < a)
-    rest = np.where(bigger, -1.0, np.where(smaller, 1.0, 0.0))
-    return _nudge(near, rest, rounding)
+    return _nudge(near, bigger, smaller, rounding)
 
 
-def _nudge(near: Array, rest: Array, rounding: str) -> Array:
-    exact = near.astype(np.float64)
-    if near.dtype == np.float32:
-        return narrow(exact, rest, rounding, np.float32)
-    down = (rest < 0) & ((rounding == "rm") | (rounding == "rz") & (near > 0))
-    up = (rest > 0) & ((rounding == "rp") | (rounding == "rz") & (near < 0))
-    return np.where(down, np.nextafter(near, -np.inf), np.where(up, np.nextafter(near, np.inf), near))
+def _nudge(near: Array, above: Array, below: Array, rounding: str) -> Array:
+    down = above & ((rounding == "rm") | (rounding == "rz") & (near > 0))
+    up = below & ((rounding == "rp") | (rounding == "rz") & (near < 0))
+    infinite = near.dtype.type(np.inf)
+    return np.where(down, np.nextafter(near, -infinite), np.where(up, np.nextafter(near, infinite), near))
 
 
 def int_to_half(a: Array, kind: str) -> Array:

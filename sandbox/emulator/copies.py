@@ -11,8 +11,7 @@ from warpsmith.sandbox.emulator.global_access import GlobalAccess
 from warpsmith.sandbox.emulator.lanes import Geometry, Lanes
 from warpsmith.sandbox.emulator.request import Request
 from warpsmith.sandbox.emulator.shared_access import SharedAccess
-
-Array = np.ndarray[Any, Any]
+from warpsmith.sandbox.emulator.vectors import Array
 
 
 @dataclass(slots=True)
@@ -49,18 +48,29 @@ class Copies:
         if aim.empty:
             return
         self.target.in_flight(aim)
-        values, dtype = self._read(lanes, source, source_offset, size, filled, site, np.broadcast_to(mask, lanes.shape))
+        values, dtype = self._read(
+            lanes, source, source_offset, size, filled, site, np.broadcast_to(mask, lanes.shape)
+        )
         threads, rows = aim.threads, aim.rows
         groups = self.committed[rows, threads]
         self.under_way.append(_Copy(rows, threads, groups, aim.addresses(), values, dtype, size, site))
 
     def _read(
-        self, lanes: Lanes, source: Array, offset: int, size: int, filled: Array | None, site: int, mask: Array
+        self,
+        lanes: Lanes,
+        source: Array,
+        offset: int,
+        size: int,
+        filled: Array | None,
+        site: int,
+        mask: Array,
     ) -> tuple[tuple[Array, ...], Any]:
         """Elements of the sources, flat over the lanes of `mask`; a partial source is read piece by piece."""
         if filled is None or (np.broadcast_to(filled, lanes.shape)[mask] >= size).all():
             words = np.dtype(np.uint32)
-            got = self.source.load(Request(lanes, source, offset, size, site, mask), words, size // 4, strong=False)
+            got = self.source.load(
+                Request(lanes, source, offset, size, site, mask), words, size // 4, strong=False
+            )
             return tuple(value[mask] for value in got), words
         width = 1 if (filled & 3).any() else 4
         dtype = np.dtype(f"u{width}")

@@ -13,7 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from warpsmith.sandbox.emulator.ptx import WIDTHS, Function, Imm, Instr, Operand, Pair, Reg, Refused, Sink, Sym, Vec
+from warpsmith.sandbox.emulator.ptx import (
+    WIDTHS,
+    Function,
+    Imm,
+    Instr,
+    Operand,
+    Pair,
+    Refused,
+    Reg,
+    Sink,
+    Sym,
+    Vec,
+)
 
 NUMPY: dict[str, Any] = {
     "u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "u64": np.uint64, "s8": np.int8, "s16": np.int16,
@@ -158,7 +170,9 @@ class Emitter:
         if operand.name in self.program.function.registers or operand.name in self.program.homes:
             return self.read_register(operand.name, kind)
         name = operand.name.lstrip("%")
-        return self.view_of(f"L.special({name!r})", "u64" if name in ("clock64", "globaltimer") else "u32", kind)
+        return self.view_of(
+            f"L.special({name!r})", "u64" if name in ("clock64", "globaltimer") else "u32", kind
+        )
 
     def read_register(self, name: str, kind: str) -> str:
         """A register in the wanted lane type; each view is made once a block."""
@@ -206,7 +220,9 @@ class Emitter:
         width = LANE_WIDTH[home]
         if kind != "bool" and LANE_WIDTH[kind] < width:
             kind, source = (f"s{8 * width}" if kind[0] == "s" else f"u{8 * width}"), kind
-            plain = expression if source[0] in "us" else f"({expression}).view({self.dtype('u' + source[1:])})"
+            plain = (
+                expression if source[0] in "us" else f"({expression}).view({self.dtype('u' + source[1:])})"
+            )
             expression = f"({plain}).astype({self.dtype(kind)})"
         elif kind != "bool" and LANE_WIDTH[kind] > width:
             raise self.refuse()
@@ -218,7 +234,9 @@ class Emitter:
 
     def finish(self, result: str = "None") -> Emitted:
         """The block's text so far with the registers that it sets."""
-        values = {name: (self.views[name][self.native[name]], self.native[name]) for name in sorted(self.written)}
+        values = {
+            name: (self.views[name][self.native[name]], self.native[name]) for name in sorted(self.written)
+        }
         return Emitted(self.lines, self.uses, values, result)
 
     def begin(self, instr: Instr) -> None:
@@ -250,11 +268,13 @@ def _literal_bits(literal: Imm, kind: str) -> int:
     if kind not in ("f16", "f32", "f64"):
         return literal.value
     width = LANE_WIDTH[kind]
-    if literal.float_bytes == width or not literal.float_bytes and literal.value:
+    if literal.float_bytes == width or (not literal.float_bytes and literal.value):
         return literal.value
     if not literal.float_bytes:
         return 0
-    number = struct.unpack("<f" if literal.float_bytes == 4 else "<d", literal.value.to_bytes(literal.float_bytes, "little"))[0]
+    number = struct.unpack(
+        "<f" if literal.float_bytes == 4 else "<d", literal.value.to_bytes(literal.float_bytes, "little")
+    )[0]
     return int.from_bytes(struct.pack({2: "<e", 4: "<f", 8: "<d"}[width], number), "little")
 
 

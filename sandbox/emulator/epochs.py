@@ -8,14 +8,12 @@ the memory model (blocks instead of threads), so a report is a real race, while 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from warpsmith.sandbox.emulator.regions import Region
 from warpsmith.sandbox.emulator.request import Request
+from warpsmith.sandbox.emulator.vectors import Array
 
-Array = np.ndarray[Any, Any]
 _NEVER = np.iinfo(np.int64).max
 
 
@@ -71,12 +69,10 @@ class Epochs:
         writers, readers = region.words(self.granule)
         own = request.pick(self.current[request.lanes.row_index[:, 0]])
         for word in self._words(places, request.size):
-            wrote = writers[word]
-            if ((wrote != 0) & (wrote != own)).any():
-                bad = self._foreign(wrote, request)
-                if bad.any():
-                    self._report(region, request, bad, wrote, "reads what", "wrote in the same launch")
+            if region.was_written:
+                self._judge(region, request, writers[word], own, "reads what")
             self._mark_read(readers, word, own)
+        region.was_read = True
 
     def _mark_read(self, readers: Array, word: Array, own: Array) -> None:
         """Keep the reading epoch; several reading blocks become the negative time of the last reading."""
@@ -93,29 +89,40 @@ class Epochs:
         writers, readers = region.words(self.granule)
         own = request.pick(self.current[request.lanes.row_index[:, 0]])
         for word in self._words(places, request.size):
-            wrote = writers[word]
-            if ((wrote != 0) & (wrote != own)).any():
-                bad = self._foreign(wrote, request)
-                if bad.any():
-                    self._report(region, request, bad, wrote, "writes what", "wrote in the same launch")
-            read = readers[word]
-            if ((read != 0) & (read != own)).any():
-                many = (read < 0) & (-read.astype(np.int64) >= self.acquired[request.rows, 0])
-                bad = many | self._foreign(np.maximum(read, 0), request)
-                if bad.any():
-                    self._report(region, request, bad, read, "writes what", "read in the same launch")
-            if atomic:
-                continue
-            writers[word] = own
-            got = writers[word]
-            if (got != own).any():
-                self._report(region, request, got != own, got, "writes what", "wrote in the same launch")
+            if region.was_written:
+                self._judge(region, request, writers[word], own, "writes what")
+            if region.was_read:
+                self._judge_readers(region, request, readers[word], own)
+            if not atomic:
+                writers[word] = own
+                if len(self.blocks) > 1:
+                    self._judge(region, request, writers[word], own, "writes what")
+        region.was_written = region.was_written or not atomic
+
+    def _judge(self, region: Region, request: Request, wrote: Array, own: Array, verb: str) -> None:
+        """Complain if another block wrote a word and did not hand it over."""
+        if not ((wrote != own) & (wrote != 0)).any():
+            return
+        bad = self._foreign(wrote, request)
+        if bad.any():
+            self._report(region, request, bad, wrote, verb, "wrote in the same launch")
+
+    def _judge_readers(self, region: Region, request: Request, read: Array, own: Array) -> None:
+        """Complain if another block read a word that is written now."""
+        if not ((read != own) & (read != 0)).any():
+            return
+        many = (read < 0) & (-read.astype(np.int64) >= self.acquired[request.rows, 0])
+        bad = many | self._foreign(np.maximum(read, 0), request)
+        if bad.any():
+            self._report(region, request, bad, read, "writes what", "read in the same launch")
 
     def _words(self, places: Array, size: int) -> list[Array]:
         first = places >> self.shift
         return [first + step for step in range(max(1, size >> self.shift))]
 
-    def _report(self, region: Region, request: Request, bad: Array, epochs: Array, verb: str, what: str) -> None:
+    def _report(
+        self, region: Region, request: Request, bad: Array, epochs: Array, verb: str, what: str
+    ) -> None:
         first = int(epochs[np.broadcast_to(bad, epochs.shape)].ravel()[0])
         who = f"block {int(self.owner[first])}" if first > 0 else "another block"
         request.fail("race", bad, f"{verb} {who} {what}, in {region.name}, without a hand-over between them")

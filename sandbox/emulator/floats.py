@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from warpsmith.sandbox.emulator.vectors import Array
+
 _MIDDLE = np.uint64(0x10000000)
 _BELOW = np.uint64(0x1FFFFFFF)
 _SPLITTER = 134217729.0
@@ -68,14 +69,14 @@ def fma64(a: Array, b: Array, c: Array) -> Array:
     return np.where(np.isfinite(high) & np.isfinite(total) & np.isfinite(rest), result, high + c)
 
 
-def _exact(name: str, a: Array, b: Array, c: Array | None) -> tuple[Array, Array]:
+def _exact(name: str, a: Array, b: Array, c: Array | None) -> tuple[Array, Array | float]:
     """A float64 value and the error that it lost, for float32 or float64 operands."""
-    wide = [x.astype(np.float64) for x in (a, b)]
+    first, second = a.astype(np.float64), b.astype(np.float64)
     if name in ("add", "sub"):
-        second = -wide[1] if name == "sub" else wide[1]
-        total = wide[0] + second
-        return total, two_sum_error(wide[0], second, total)
-    product, lost = two_product(*wide)
+        second = -second if name == "sub" else second
+        total = first + second
+        return total, two_sum_error(first, second, total)
+    product, lost = (first * second, 0.0) if a.dtype == np.float32 else two_product(first, second)
     if c is None:
         return product, lost
     addend = c.astype(np.float64)
@@ -94,24 +95,20 @@ def directed(name: str, mode: str, a: Array, b: Array, c: Array | None = None) -
 def narrow(value: Array, lost: Array | float, mode: str, dtype: Any) -> Array:
     """value + lost (float64) rounded to `dtype` in the direction `mode`."""
     near = value.astype(dtype)
-    gap = value - near.astype(np.float64)
-    gap = np.where(np.isnan(gap), 0.0, gap)
-    rest = np.where(gap != 0, gap, lost)
-    return _step(near, rest, mode)
+    same = near == value
+    return _step(near, (near > value) | same & (lost < 0), (near < value) | same & (lost > 0), mode)
 
 
-def _step(near: Array, rest: Array, mode: str) -> Array:
-    """`near` moved one unit so that near + rest is rounded in the direction `mode`."""
-    down = (rest < 0) & np.isfinite(rest) | (rest == -np.inf)
-    up = (rest > 0) & np.isfinite(rest) | (rest == np.inf)
-    if mode == "rz":
-        down, up = down & (near > 0), up & (near < 0)
-    elif mode == "rm":
-        up = np.zeros_like(up)
-    else:
-        down = np.zeros_like(down)
+def _step(near: Array, above: Array, below: Array, mode: str) -> Array:
+    """`near` moved one unit where it lies `above` or `below` the exact value against the direction `mode`."""
     infinite = near.dtype.type(np.inf)
-    return np.where(down, np.nextafter(near, -infinite), np.where(up, np.nextafter(near, infinite), near))
+    if mode == "rz":
+        above, below = above & (near > 0), below & (near < 0)
+    if mode != "rp" and above.any():
+        near = np.where(above, np.nextafter(near, -infinite), near)
+    if mode != "rm" and below.any():
+        near = np.where(below, np.nextafter(near, infinite), near)
+    return near
 
 
 def _directed_quotient(name: str, mode: str, a: Array, b: Array) -> Array:
@@ -121,7 +118,7 @@ def _directed_quotient(name: str, mode: str, a: Array, b: Array) -> Array:
     rest = a.astype(np.float64) - back
     if name == "div":
         rest = rest * np.sign(b)
-    return _step(near, np.where(np.isfinite(rest), rest, 0.0), mode)
+    return _step(near, (rest < 0) & np.isfinite(near), (rest > 0) & np.isfinite(near), mode)
 
 
 def flush(a: Array) -> Array:
@@ -191,7 +188,9 @@ def f32_to_half(a: Array, kind: str, mode: str = "rn") -> Array:
             near = a.astype(np.float32)
             a = _odd32(near, a - near.astype(np.float64))
         raw = a.view(np.uint32)
-        bits = ((raw + np.uint32(0x7FFF) + ((raw >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype(np.uint16)
+        bits = ((raw + np.uint32(0x7FFF) + ((raw >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype(
+            np.uint16
+        )
     return np.where(np.isnan(a), np.uint16(0x7FFF), bits)
 
 

@@ -11,8 +11,8 @@ from warpsmith.sandbox.emulator.epochs import Epochs
 from warpsmith.sandbox.emulator.regions import GlobalMemory, Region
 from warpsmith.sandbox.emulator.request import Request
 from warpsmith.sandbox.emulator.traffic import sectors
+from warpsmith.sandbox.emulator.vectors import Array
 
-Array = np.ndarray[Any, Any]
 _WRITTEN = {1: 0x01, 2: 0x0101, 4: 0x01010101, 8: 0x0101010101010101}
 
 
@@ -24,7 +24,8 @@ class GlobalAccess:
         self.epochs = epochs
         self.check_uninitialized = check_uninitialized
         self.counts = dict.fromkeys(
-            ("global_load_requests", "global_load_sectors", "global_store_requests", "global_store_sectors"), 0
+            ("global_load_requests", "global_load_sectors", "global_store_requests", "global_store_sectors"),
+            0,
         )
 
     def _locate(self, request: Request) -> list[tuple[Region, Request]]:
@@ -46,7 +47,9 @@ class GlobalAccess:
         self.counts[f"global_{what}_requests"] += found[0]
         self.counts[f"global_{what}_sectors"] += found[1]
 
-    def load(self, request: Request, dtype: Any, count: int, strong: bool, counted: bool = True) -> list[Array]:
+    def load(
+        self, request: Request, dtype: Any, count: int, strong: bool, counted: bool = True
+    ) -> list[Array]:
         """Values of each of `count` neighbouring elements."""
         shift = int(dtype.itemsize).bit_length() - 1
         parts = self._locate(request)
@@ -105,9 +108,13 @@ class GlobalAccess:
             flat[place:][index] = bits
             lost = flat[place:].take(index, mode="clip") != bits
             if lost.any() and not strong:
-                request.fail("race", lost, "another lane writes a different value to this address at the same time")
+                request.fail(
+                    "race", lost, "another lane writes a different value to this address at the same time"
+                )
 
-    def atomic(self, request: Request, name: str, dtype: Any, values: tuple[Array, ...], wanted: bool) -> Array | None:
+    def atomic(
+        self, request: Request, name: str, dtype: Any, values: tuple[Array, ...], wanted: bool
+    ) -> Array | None:
         """Read-modify-write in lane order; the old values if `wanted`."""
         request.spread()
         shift = int(dtype.itemsize).bit_length() - 1

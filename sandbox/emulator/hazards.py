@@ -13,8 +13,8 @@ import numpy as np
 
 from warpsmith.sandbox.emulator.lanes import Geometry, Lanes
 from warpsmith.sandbox.emulator.request import Request
+from warpsmith.sandbox.emulator.vectors import Array
 
-Array = np.ndarray[Any, Any]
 _THREAD, _WARP = 0x3FF, 0x3E0
 _WARP_EPOCH = ((1 << 21) - 1) << 10
 _THREADS_FLAG, _WARPS_FLAG, _ATOMIC_FLAG = 1 << 31, 1 << 32, 1 << 33
@@ -115,7 +115,9 @@ class Hazards:
         if request.mask is not None or place.shape[1] == keys.shape[1]:
             return np.broadcast_to(keys, place.shape)
         columns = request.lanes.col_index[0]
-        flags = (_THREADS_FLAG if len(columns) > 1 else 0) | (_WARPS_FLAG if columns[0] >> 5 != columns[-1] >> 5 else 0)
+        flags = (_THREADS_FLAG if len(columns) > 1 else 0) | (
+            _WARPS_FLAG if columns[0] >> 5 != columns[-1] >> 5 else 0
+        )
         return np.broadcast_to(keys[:, :1] | flags, np.broadcast_shapes(place.shape, (keys.shape[0], 1)))
 
     def note_store(self, request: Request, place: Array, atomic: bool) -> None:

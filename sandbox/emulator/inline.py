@@ -12,8 +12,8 @@ from warpsmith.sandbox.emulator.ptx import (
     Module,
     Operand,
     Pair,
-    Reg,
     Refused,
+    Reg,
     Sym,
     Vec,
 )

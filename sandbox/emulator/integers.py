@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from warpsmith.sandbox.emulator.vectors import Array
+
 _LOW32 = np.uint64(0xFFFFFFFF)
 _S32 = np.uint64(32)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -16,9 +15,9 @@ from warpsmith.sandbox.emulator.machine import Checks, Dim3, Machine
 from warpsmith.sandbox.emulator.program import Kernel
 from warpsmith.sandbox.emulator.regions import GlobalMemory, Region
 from warpsmith.sandbox.emulator.scheduler import Scheduler
+from warpsmith.sandbox.emulator.vectors import Array
 from warpsmith.sandbox.emulator.violations import Violation
 
-Array = np.ndarray[Any, Any]
 DEFAULT_STEP_LIMIT = 1_000_000
 """Executed blocks of code in one batch after which a kernel counts as hanging."""
 _LANES_PER_BATCH = 32768
@@ -149,7 +148,9 @@ def special_registers(shape: Shape, batch: Array) -> Callable[[str], Array]:
             return constant(sizes[base][place])
         if base in ("cluster_ctaid", "clusterid"):
             size = shape.cluster[place]
-            return _small((at[axis] % size if base == "cluster_ctaid" else at[axis] // size).astype(np.uint32))
+            return _small(
+                (at[axis] % size if base == "cluster_ctaid" else at[axis] // size).astype(np.uint32)
+            )
         if base == "cluster_ctarank":
             cx, cy, cz = shape.cluster
             return _small((at["x"] % cx + cx * (at["y"] % cy + cy * (at["z"] % cz))).astype(np.uint32))
@@ -220,7 +221,9 @@ def as_failure(kernel: Kernel, shape: Shape, batch: Array, violation: Violation)
         block, thread = int(batch[violation.row]), violation.thread
         who = f", block {_unravel(block, shape.grid)} thread {_unravel(thread, shape.block)}"
     return Failure(
-        stage="verify", kind=violation.kind, message=f"{kernel.function.name}: {violation.message}{where}{who}"
+        stage="launch",
+        kind=violation.kind,
+        message=f"{kernel.function.name}: {violation.message}{where}{who}",
     )
 
 

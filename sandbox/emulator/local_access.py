@@ -8,8 +8,8 @@ import numpy as np
 
 from warpsmith.sandbox.emulator.lanes import Geometry
 from warpsmith.sandbox.emulator.request import Request
+from warpsmith.sandbox.emulator.vectors import Array
 
-Array = np.ndarray[Any, Any]
 _WRITTEN = {1: 0x01, 2: 0x0101, 4: 0x01010101, 8: 0x0101010101010101}
 
 

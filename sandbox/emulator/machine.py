@@ -17,9 +17,9 @@ from warpsmith.sandbox.emulator.program import Kernel
 from warpsmith.sandbox.emulator.request import Request
 from warpsmith.sandbox.emulator.shared_access import SharedAccess
 from warpsmith.sandbox.emulator.spaces import CLUSTER_SHIFT, LOCAL_WINDOW, SHARED_WINDOW
+from warpsmith.sandbox.emulator.vectors import Array
 from warpsmith.sandbox.emulator.violations import Violation
 
-Array = np.ndarray[Any, Any]
 Dim3 = tuple[int, int, int]
 
 
@@ -47,7 +47,9 @@ class Machine:
             geometry, size, kernel.granules["shared"], cluster=cluster, races=checks.races,
             uninitialized=checks.uninitialized, poison=poison,
         )  # fmt: skip
-        self.local = LocalAccess(geometry, kernel.local_size, uninitialized=checks.uninitialized, poison=poison)
+        self.local = LocalAccess(
+            geometry, kernel.local_size, uninitialized=checks.uninitialized, poison=poison
+        )
         self.copies = Copies(geometry, memory, self.shared)
         self.address = dict(addresses)
         for offsets in (kernel.shared, kernel.local):
@@ -182,7 +184,9 @@ class Machine:
         if flags.any():
             row, col = np.argwhere(flags)[0]
             place = int(lanes.row_index[row, 0]), int(lanes.col_index[0, col])
-            raise Violation("trap", f"the kernel stopped itself ({what})", site=site, row=place[0], thread=place[1])
+            raise Violation(
+                "trap", f"the kernel stopped itself ({what})", site=site, row=place[0], thread=place[1]
+            )
 
     def arrive(self, lanes: Lanes, barrier: int, threads: int) -> None:
         """`bar.arrive`: counted at the barrier, without waiting."""

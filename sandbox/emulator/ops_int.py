@@ -196,7 +196,9 @@ def _funnel(c: Emitter, i: Instr) -> None:
     direction, mode = marks(c, i, ("l", "r", "wrap", "clamp"), ("b32",))
     low, high, amount = (c.read(operand, "u32") for operand in i.operands[1:])
     function = c.helper("funnel", integers.funnel)
-    c.write(i.operands[0], "u32", f"{function}({low}, {high}, {amount}, {direction == 'l'}, {mode == 'clamp'})")
+    c.write(
+        i.operands[0], "u32", f"{function}({low}, {high}, {amount}, {direction == 'l'}, {mode == 'clamp'})"
+    )
 
 
 @opcode("lop3")
@@ -213,7 +215,7 @@ def _lop3(c: Emitter, i: Instr) -> None:
 def _permute(c: Emitter, i: Instr) -> None:
     modes = ("f4e", "b4e", "rc8", "ecl", "ecr", "rc16")
     mode = i.parts[2] if len(i.parts) > 2 else ""
-    if i.parts[1] != "b32" or mode and mode not in modes:
+    if i.parts[1] != "b32" or (mode and mode not in modes):
         raise c.refuse()
     a, b, selector = (c.read(operand, "u32") for operand in i.operands[1:])
     c.write(i.operands[0], "u32", f"{c.helper('permute', integers.permute)}({a}, {b}, {selector}, {mode!r})")
@@ -224,7 +226,9 @@ def _extract(c: Emitter, i: Instr) -> None:
     marks(c, i, (), ("u32", "s32", "u64", "s64"))
     a = c.read(i.operands[1], i.type)
     start, length = (c.read(operand, "u32") for operand in i.operands[2:])
-    c.write(i.operands[0], i.type, f"{c.helper('extract_field', integers.extract_field)}({a}, {start}, {length})")
+    c.write(
+        i.operands[0], i.type, f"{c.helper('extract_field', integers.extract_field)}({a}, {start}, {length})"
+    )
 
 
 @opcode("bfi")
@@ -256,7 +260,11 @@ def _count(c: Emitter, i: Instr) -> None:
 def _reverse(c: Emitter, i: Instr) -> None:
     marks(c, i, (), ("b32", "b64"))
     kind = lane_type(i.type)
-    c.write(i.operands[0], kind, f"{c.helper('reverse_bits', integers.reverse_bits)}({c.read(i.operands[1], kind)})")
+    c.write(
+        i.operands[0],
+        kind,
+        f"{c.helper('reverse_bits', integers.reverse_bits)}({c.read(i.operands[1], kind)})",
+    )
 
 
 @opcode("dp4a", "dp2a")
@@ -366,7 +374,9 @@ def _slct(c: Emitter, i: Instr) -> None:
     if test not in ("s32", "f32") or not set(i.parts[1:-2]) <= {"ftz"}:
         raise c.refuse()
     a, b = (c.read(operand, kind) for operand in i.operands[1:3])
-    c.write(i.operands[0], kind, f"{c.helper('select', select)}({c.read(i.operands[3], test)} >= 0, {a}, {b})")
+    c.write(
+        i.operands[0], kind, f"{c.helper('select', select)}({c.read(i.operands[3], test)} >= 0, {a}, {b})"
+    )
 
 
 @opcode("mov")

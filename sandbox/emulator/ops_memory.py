@@ -97,7 +97,9 @@ def _store(c: Emitter, i: Instr) -> None:
     kind = unsigned_or_float(kind)
     texts = "".join(f"{c.read(value, kind)}, " for value in values)
     strong = "release" if _STRONG & set(i.parts) else ""
-    c.do(f"S.store(L, {space!r}, {_address(c, target)}, {kind!r}, ({texts}), {c.site()}, {c.guard}, {strong!r})")
+    c.do(
+        f"S.store(L, {space!r}, {_address(c, target)}, {kind!r}, ({texts}), {c.site()}, {c.guard}, {strong!r})"
+    )
 
 
 def unsigned_or_float(kind: str) -> str:
@@ -124,7 +126,9 @@ def _atomic(c: Emitter, i: Instr) -> None:
         raise c.refuse()
     name = names[0]
     returns = i.parts[0] == "atom"
-    if i.type in ("f16", "bf16", "f16x2", "bf16x2", "b16", "b128") or name in ("inc", "dec") and kind != "u32":
+    if i.type in ("f16", "bf16", "f16x2", "bf16x2", "b16", "b128") or (
+        name in ("inc", "dec") and kind != "u32"
+    ):
         raise c.refuse()
     target, *rest = i.operands[1:] if returns else i.operands
     values = "".join(f"{c.read(operand, kind)}, " for operand in rest)
@@ -180,7 +184,7 @@ def _policy(c: Emitter, i: Instr) -> None:
 
 @opcode("mapa")
 def _mapa(c: Emitter, i: Instr) -> None:
-    if i.type not in ("u32", "u64") or "shared::cluster" not in i.parts and i.type != "u64":
+    if i.type not in ("u32", "u64") or ("shared::cluster" not in i.parts and i.type != "u64"):
         raise c.refuse()
     source = i.operands[1]
     address = c.read(source, i.type) if isinstance(source, Reg) else c.read(source, "u64")

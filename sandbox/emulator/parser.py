@@ -156,7 +156,7 @@ class _Parser:
     def declare(self, text: str) -> list[Variable]:
         """Variables named in a declaration such as `.shared .align 4 .b8 tile[128]`."""
         words = re.findall(r"\.\w+(?:::\w+)?|\[\d*\]|[%$\w]+|,", text)
-        space, width, align, extern = "", 1, 0, False
+        space, kind, align, extern = "", "b8", 0, False
         out: list[Variable] = []
         position = 0
         while position < len(words):
@@ -173,12 +173,12 @@ class _Parser:
                 while position + 1 < len(words) and words[position + 1] in (*_SPACES, ".align"):
                     position += 2 if words[position + 1] == ".align" else 1
             elif word.startswith(".") and word[1:] in WIDTHS:
-                width = WIDTHS[word[1:]]
+                kind = word[1:]
             elif word.startswith("["):
                 count = int(word[1:-1] or 0)
                 out[-1] = replace(out[-1], size=out[-1].size * count)
             elif word[0] not in ".,":
-                out.append(Variable(word, space, align or width, width, extern=extern))
+                out.append(Variable(word, space, align or WIDTHS[kind], WIDTHS[kind], kind, extern=extern))
             position += 1
         return out
 
@@ -241,9 +241,9 @@ class _Parser:
         for word in re.sub(r"\.\w+", "", head).split(","):
             if ranged := _REGISTER_RANGE.search(word):
                 for number in range(int(ranged[2])):
-                    function.registers[_local_name(f"{ranged[1]}{number}", names, scope)] = kind
+                    function.registers[_register_name(f"{ranged[1]}{number}", names, scope)] = kind
             else:
-                function.registers[_local_name(word.strip(), names, scope)] = kind
+                function.registers[_register_name(word.strip(), names, scope)] = kind
 
     def instruction(self, text: str, line: int, names: dict[str, str]) -> Instr:
         """One statement, guard and operands included."""
@@ -266,6 +266,14 @@ def _local_name(name: str, names: dict[str, str], scope: int) -> str:
     if scope:
         names[name] = f"{name}#{scope}"
     return names.get(name, name)
+
+
+def _register_name(name: str, names: dict[str, str], scope: int) -> str:
+    """As _local_name; registers always start with a percent sign, which tells them from variables."""
+    if not name.startswith("%"):
+        names[name] = f"%{name}#{scope}"
+        return names[name]
+    return _local_name(name, names, scope)
 
 
 def _split(text: str) -> list[str]:
@@ -296,7 +304,7 @@ def _operand(text: str, names: dict[str, str]) -> Operand:
     if not re.fullmatch(_NAME, text):
         raise PtxError(f"operand {text!r}")
     name = names.get(text, text)
-    return Reg(name) if text.startswith("%") or text in names else Sym(name)
+    return Reg(name) if name.startswith("%") else Sym(name)
 
 
 def _memory(text: str, names: dict[str, str]) -> Mem:

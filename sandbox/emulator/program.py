@@ -14,7 +14,16 @@ from warpsmith.sandbox.emulator.cfg import Block, build_blocks, solve_liveness
 from warpsmith.sandbox.emulator.emitter import NUMPY, Emitted, Emitter, Program, Site, home_types
 from warpsmith.sandbox.emulator.inline import inlined
 from warpsmith.sandbox.emulator.parser import parse_module
-from warpsmith.sandbox.emulator.ptx import WIDTHS, Function, Imm, Instr, Module, Operand, Reg, Refused, Variable
+from warpsmith.sandbox.emulator.ptx import (
+    WIDTHS,
+    Function,
+    Imm,
+    Instr,
+    Module,
+    Operand,
+    Refused,
+    Variable,
+)
 from warpsmith.sandbox.emulator.table import OPCODES, pipe
 
 FAMILIES = (ops_convert, ops_float, ops_int, ops_memory, ops_warp)
@@ -84,11 +93,15 @@ def compile_kernel(text: str, entry: str) -> Kernel:
     defs = [set(part.values) for part in emitted]
     _, live_out = solve_liveness(blocks, uses, defs)
     kept = [defs[index] & live_out[index] for index in range(len(blocks))]
-    source = "\n".join(_function_text(program, index, part, kept[index]) for index, part in enumerate(emitted))
+    source = "\n".join(
+        _function_text(program, index, part, kept[index]) for index, part in enumerate(emitted)
+    )
     program.namespace["np"] = np
     exec(compile(source, f"<ptx {entry}>", "exec"), program.namespace)
     compiled = [
-        _compiled(program, block, program.namespace[f"block_{block.index}"], uses[block.index], kept[block.index])
+        _compiled(
+            program, block, program.namespace[f"block_{block.index}"], uses[block.index], kept[block.index]
+        )
         for block in blocks
     ]
     shared, shared_size, dynamic_align = _layout(module, function, "shared")
@@ -133,7 +146,9 @@ def _function_text(program: Program, index: int, part: Emitted, kept: set[str]) 
     return "\n".join([*lines, f"    return {part.result}", ""])
 
 
-def _compiled(program: Program, block: Block, function: BlockFunction, uses: set[str], kept: set[str]) -> CompiledBlock:
+def _compiled(
+    program: Program, block: Block, function: BlockFunction, uses: set[str], kept: set[str]
+) -> CompiledBlock:
     instrs = [*block.instrs, *([block.terminator] if block.terminator else [])]
     costs: dict[str, int] = {"warp_instructions": len(instrs)}
     for instr in instrs:
@@ -169,7 +184,15 @@ def _describe_wait(program: Program, out: CompiledBlock, instr: Instr) -> None:
         out.barrier = number.value
         out.barrier_threads = operands[1] if len(operands) > 1 else None
         out.barrier_aligned = instr.parts[0] == "bar" or "aligned" in instr.parts
-    elif out.block.waits == "warp" and instr.parts[0] in ("shfl", "vote", "match", "redux", "elect", "bar", "barrier"):
+    elif out.block.waits == "warp" and instr.parts[0] in (
+        "shfl",
+        "vote",
+        "match",
+        "redux",
+        "elect",
+        "bar",
+        "barrier",
+    ):
         out.members = instr.operands[-1]
 
 
@@ -213,12 +236,24 @@ def _granules(function: Function) -> dict[str, int]:
     """Smallest element that the kernel accesses in shared and in global memory; generic accesses count for both."""
     least = {"shared": 16, "global": 16}
     for item in function.body:
-        if not isinstance(item, Instr) or item.parts[0] not in ("ld", "ldu", "st", "atom", "red", "cp", "ldmatrix"):
+        if not isinstance(item, Instr) or item.parts[0] not in (
+            "ld",
+            "ldu",
+            "st",
+            "atom",
+            "red",
+            "cp",
+            "ldmatrix",
+        ):
             continue
         width = 4 if item.parts[0] in ("cp", "ldmatrix") else WIDTHS.get(item.type, 1)
-        spaces = {part.split("::")[0] for part in item.parts} & {"shared", "global", "local", "param", "const"}
+        spaces = {part.split("::")[0] for part in item.parts} & {
+            "shared",
+            "global",
+            "local",
+            "param",
+            "const",
+        }
         for space in spaces & least.keys() or (least if not spaces else ()):
             least[space] = min(least[space], width)
     return {space: min(width, 8) if width != 16 else 4 for space, width in least.items()}
-
-

@@ -125,6 +125,8 @@ class Variable:
     align: int
     size: int
     """Bytes; 0 for an extern array."""
+    kind: str = "b8"
+    """Element type."""
     data: bytes | None = None
     extern: bool = False
     pointers: tuple[tuple[int, str, int], ...] = ()

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from warpsmith.sandbox.emulator.vectors import Array
 
 
 class Region:
@@ -19,6 +19,8 @@ class Region:
         self.init: Array | None = np.zeros(self.pad + size + 16, np.uint8) if tracked else None
         self.writers: Array | None = None
         self.readers: Array | None = None
+        self.was_written = False
+        self.was_read = False
 
     @property
     def end(self) -> int:
@@ -38,6 +40,7 @@ class Region:
     def forget_blocks(self) -> None:
         """A new launch begins: what earlier ones wrote is settled."""
         self.writers = self.readers = None
+        self.was_written = self.was_read = False
 
     def words(self, granule: int) -> tuple[Array, Array]:
         """Epoch of the last writing and reading block of each granule of bytes (0: none)."""
@@ -100,7 +103,9 @@ class GlobalMemory:
         if not self.regions:
             return f"access of {size} bytes outside every buffer"
         place = max(0, int(np.searchsorted(self.starts, address, side="right")) - 1)
-        near = min(self.regions[place : place + 2], key=lambda r: min(abs(address - r.start), abs(address - r.end)))
+        near = min(
+            self.regions[place : place + 2], key=lambda r: min(abs(address - r.start), abs(address - r.end))
+        )
         if address >= near.start:
             how = f"{address + size - near.end} bytes past the end"
         else:

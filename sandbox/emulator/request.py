@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from warpsmith.sandbox.emulator.lanes import Lanes
+from warpsmith.sandbox.emulator.vectors import Array
 from warpsmith.sandbox.emulator.violations import Violation
-
-Array = np.ndarray[Any, Any]
 
 
 class Request:
     """Addresses of the active lanes: as a (rows, cols) array that may broadcast, or flat where lanes are masked off."""
 
-    def __init__(self, lanes: Lanes, base: Array, offset: int, size: int, site: int, mask: Array | None) -> None:
+    def __init__(
+        self, lanes: Lanes, base: Array, offset: int, size: int, site: int, mask: Array | None
+    ) -> None:
         self.lanes, self.offset, self.size, self.site = lanes, offset, size, site
         signed = base.view(np.int64)
         self.mask: Array | None = None
@@ -88,7 +87,9 @@ class Request:
         other = Request.__new__(Request)
         other.lanes, other.offset, other.size, other.site = self.lanes, self.offset, self.size, self.site
         other.mask = mask
-        other.base = np.broadcast_to(self.base, self.lanes.shape)[mask] if self.mask is None else self.base[keep]
+        other.base = (
+            np.broadcast_to(self.base, self.lanes.shape)[mask] if self.mask is None else self.base[keep]
+        )
         return other
 
     @property

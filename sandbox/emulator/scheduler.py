@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from warpsmith.sandbox.emulator.cfg import EXIT
-from warpsmith.sandbox.emulator.lanes import Lanes, rectangle
+from warpsmith.sandbox.emulator.lanes import Lanes, rectangle, to_warps
 from warpsmith.sandbox.emulator.machine import Machine
 from warpsmith.sandbox.emulator.program import CompiledBlock, Kernel
 from warpsmith.sandbox.emulator.ptx import Imm, Operand, Reg
+from warpsmith.sandbox.emulator.vectors import Array
 from warpsmith.sandbox.emulator.violations import Violation
 
-Array = np.ndarray[Any, Any]
 Mask = Array | None
 _BITS = (np.uint32(1) << np.arange(32, dtype=np.uint32)).astype(np.uint32)
 
@@ -142,17 +142,8 @@ class Scheduler:
 
     def _count_divergence(self, lanes: Lanes, yes: Array, no: Array) -> None:
         """Warps whose active lanes go both ways."""
-        shape = (yes.shape[0], lanes.shape[1])
-        width = self.geometry.warps
-        column = np.broadcast_to(lanes.col_index // 32, (1, shape[1]))[0]
-        both = []
-        for flags in (yes, no):
-            seen = np.zeros((shape[0], width), np.bool_)
-            row, col = np.nonzero(np.broadcast_to(flags, shape))
-            seen[row, column[col]] = True
-            both.append(seen)
-        times = 1 if shape[0] == lanes.shape[0] else lanes.shape[0]
-        self.divergent += int((both[0] & both[1]).sum()) * times
+        both = to_warps(lanes, yes, False).any(axis=2) & to_warps(lanes, no, False).any(axis=2)
+        self.divergent += int(both.sum()) * (lanes.shape[0] // both.shape[0])
 
     def _indexed(self, targets: list[int], lanes: Lanes, choice: Array) -> None:
         values = np.broadcast_to(choice, lanes.shape)
@@ -195,7 +186,7 @@ class Scheduler:
     def _simplified(self, mask: Array) -> Mask:
         """None where a mask holds every live lane; one row or column where that says it all."""
         live = self.live
-        if (mask.all() if live is None else not (live & ~mask).any()):
+        if mask.all() if live is None else not (live & ~mask).any():
             return None
         if (mask == mask[:1]).all():
             return mask[:1]
@@ -257,7 +248,9 @@ class Scheduler:
         alive = self._full(None)
         numbers = {self.kernel.blocks[index].barrier for index in self._waiting_at("bar")}
         for number in sorted(numbers):
-            places = [index for index in self._waiting_at("bar") if self.kernel.blocks[index].barrier == number]
+            places = [
+                index for index in self._waiting_at("bar") if self.kernel.blocks[index].barrier == number
+            ]
             here = np.zeros(self.geometry.shape, np.bool_)
             for index in places:
                 here = here | self.waiting[index]
@@ -357,7 +350,9 @@ class Scheduler:
         index = min(self.waiting)
         compiled = self.kernel.blocks[index]
         row, thread = (int(number) for number in np.argwhere(self.waiting[index])[0])
-        if len(self.waiting) > 1 and any(self.kernel.blocks[other].block.waits == "bar" for other in self.waiting):
+        if len(self.waiting) > 1 and any(
+            self.kernel.blocks[other].block.waits == "bar" for other in self.waiting
+        ):
             masks = [self._by_warp(mask).any(axis=2) for mask in self.waiting.values()]
             if sum(mask.astype(np.int64) for mask in masks).max() > 1:  # type: ignore[union-attr]
                 return Violation(

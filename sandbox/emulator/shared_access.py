@@ -12,8 +12,8 @@ from warpsmith.sandbox.emulator.lanes import Geometry
 from warpsmith.sandbox.emulator.request import Request
 from warpsmith.sandbox.emulator.spaces import CLUSTER_SHIFT
 from warpsmith.sandbox.emulator.traffic import bank_wavefronts
+from warpsmith.sandbox.emulator.vectors import Array
 
-Array = np.ndarray[Any, Any]
 _WRITTEN = {1: 0x01, 2: 0x0101, 4: 0x01010101, 8: 0x0101010101010101}
 
 
@@ -21,7 +21,15 @@ class SharedAccess:
     """`size` bytes a block. `granule` is the smallest access of the kernel: the unit in which races are seen."""
 
     def __init__(
-        self, geometry: Geometry, size: int, granule: int, *, cluster: int, races: bool, uninitialized: bool, poison: int
+        self,
+        geometry: Geometry,
+        size: int,
+        granule: int,
+        *,
+        cluster: int,
+        races: bool,
+        uninitialized: bool,
+        poison: int,
     ) -> None:
         self.geometry, self.size, self.cluster = geometry, size, cluster
         self.stride = -(-size // 16) * 16
@@ -78,13 +86,26 @@ class SharedAccess:
         view = self.data.view(dtype)
         if request.mask is None and request.lanes.rows is None and rows is None and index.shape[0] == 1:
             columns = index[0]
-            return [view.take(columns + place if place else columns, axis=1, mode="clip") for place in range(count)]
+            return [
+                view.take(columns + place if place else columns, axis=1, mode="clip")
+                for place in range(count)
+            ]
         flat = view.reshape(-1)
         index = index + (request.rows if rows is None else rows) * (self.stride >> shift)
-        return [request.expand(flat.take(index + place if place else index, mode="clip")) for place in range(count)]
+        return [
+            request.expand(flat.take(index + place if place else index, mode="clip"))
+            for place in range(count)
+        ]
 
     def store(
-        self, request: Request, dtype: Any, values: tuple[Array, ...], *, cluster: bool, strong: bool, counted: bool = True
+        self,
+        request: Request,
+        dtype: Any,
+        values: tuple[Array, ...],
+        *,
+        cluster: bool,
+        strong: bool,
+        counted: bool = True,
     ) -> None:
         """Write `values` (one array for each neighbouring element)."""
         if request.mask is None and request.base.shape[1] != request.lanes.shape[1]:
@@ -100,7 +121,9 @@ class SharedAccess:
             bits = request.pick(value).view(raw)
             lost = self._put(request, index + place, rows, bits)
             if lost.any() and not strong:
-                request.fail("race", lost, "another lane writes a different value to this word at the same time")
+                request.fail(
+                    "race", lost, "another lane writes a different value to this word at the same time"
+                )
 
     def _put(self, request: Request, index: Array, rows: Array | None, bits: Array) -> Array:
         """Scatter, and say which lanes do not find their value afterwards."""
@@ -108,7 +131,11 @@ class SharedAccess:
         if request.mask is None and request.lanes.rows is None and rows is None and index.shape[0] == 1:
             columns = index[0]
             view[:, columns] = bits
-            return view.take(columns, axis=1, mode="clip") != bits if _repeats(columns) else np.zeros((1, 1), np.bool_)
+            return (
+                view.take(columns, axis=1, mode="clip") != bits
+                if _repeats(columns)
+                else np.zeros((1, 1), np.bool_)
+            )
         flat = view.reshape(-1)
         index = index + (request.rows if rows is None else rows) * view.shape[1]
         flat[index] = bits
@@ -116,7 +143,14 @@ class SharedAccess:
         return result
 
     def atomic(
-        self, request: Request, name: str, dtype: Any, values: tuple[Array, ...], *, cluster: bool, wanted: bool
+        self,
+        request: Request,
+        name: str,
+        dtype: Any,
+        values: tuple[Array, ...],
+        *,
+        cluster: bool,
+        wanted: bool,
     ) -> Array | None:
         """Read-modify-write in lane order; the old values if `wanted`."""
         request.spread()

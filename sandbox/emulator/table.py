@@ -22,10 +22,12 @@ def opcode(*names: str) -> Callable[[Handler], Handler]:
     return register
 
 
-def marks(c: Emitter, instr: Instr, allowed: Iterable[str], types: Iterable[str] | None = None) -> tuple[str, ...]:
+def marks(
+    c: Emitter, instr: Instr, allowed: Iterable[str], types: Iterable[str] | None = None
+) -> tuple[str, ...]:
     """The parts between name and type. Refuses one that is not `allowed`, and a type outside `types`."""
     middle = instr.parts[1:-1]
-    if not set(middle) <= set(allowed) or types is not None and instr.type not in types:
+    if not set(middle) <= set(allowed) or (types is not None and instr.type not in types):
         raise c.refuse()
     return middle
 
@@ -33,7 +35,21 @@ def marks(c: Emitter, instr: Instr, allowed: Iterable[str], types: Iterable[str]
 _SFU = {"ex2", "lg2", "rcp", "rsqrt", "sqrt", "sin", "cos", "tanh"}
 _LSU = {"ld", "ldu", "st", "atom", "red", "shfl", "cp", "ldmatrix", "stmatrix", "prefetch"}
 _FMA = {"fma", "mad", "mul", "add", "sub"}
-_OTHER = {"bra", "brx", "ret", "exit", "bar", "barrier", "call", "membar", "fence", "trap", "mma", "div", "nanosleep"}
+_OTHER = {
+    "bra",
+    "brx",
+    "ret",
+    "exit",
+    "bar",
+    "barrier",
+    "call",
+    "membar",
+    "fence",
+    "trap",
+    "mma",
+    "div",
+    "nanosleep",
+}
 
 
 def pipe(instr: Instr) -> str | None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from warpsmith.sandbox.emulator.lanes import to_warps
 from warpsmith.sandbox.emulator.request import Request
+from warpsmith.sandbox.emulator.vectors import Array
 
-Array = np.ndarray[Any, Any]
 _FAR = 1 << 40
 
 

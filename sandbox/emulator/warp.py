@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from warpsmith.sandbox.emulator.lanes import Lanes, from_warps, to_warps
+from warpsmith.sandbox.emulator.vectors import Array
 
-Array = np.ndarray[Any, Any]
 INACTIVE = np.uint32(0x7FC0DEAD)
 """What a shuffle reads from a lane that takes no part: a NaN as a float, far out of range as an index."""
 _LANE = np.arange(32)

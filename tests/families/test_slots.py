@@ -37,7 +37,9 @@ def edit(role, **values):
 
 
 def test_owner_may_edit_and_others_are_refused(map_spec):
-    done = apply_edits(map_spec, map_spec.naive, [edit("config", block=256, vector=4), edit("memory", vector=2)])
+    done = apply_edits(
+        map_spec, map_spec.naive, [edit("config", block=256, vector=4), edit("memory", vector=2)]
+    )
     assert done.values["block"] == 256
     assert done.values["vector"] == 2
     (refused,) = done.refused
@@ -100,7 +102,7 @@ def test_statement_lists_are_accepted(text):
         "//% for a in b",
         "const float y = ${x};",
         "const float y = x",
-        "const char* s = \"open;\n",
+        'const char* s = "open;\n',
         "const float y = x; // ??/\n",
     ],
 )
@@ -127,7 +129,9 @@ def test_every_choice_edit_keeps_to_its_slot(name, request):
 
 def test_code_edit_keeps_to_its_slot(column_spec):
     before = column_spec.emit(column_spec.naive)
-    values = column_spec.naive | {"load_transform_2": "const float d0 = x - top;\nconst float e0 = exp2f(d0);"}
+    values = column_spec.naive | {
+        "load_transform_2": "const float d0 = x - top;\nconst float e0 = exp2f(d0);"
+    }
     after = column_spec.emit(values)
     assert unchanged_elsewhere(before, after, ["load_transform_2"])
     assert differences_elsewhere(before, after, ["post"]) == (
@@ -166,7 +170,10 @@ def test_tampering_with_another_slot_is_caught(map_spec):
     tampered = _replaced(after, "constexpr int ITEMS = 1;", "constexpr int ITEMS = 2;")
     assert not unchanged_elsewhere(before, tampered, ["block"])
     consistent = tampered.model_copy(update={"values": after.values | {"items": 2}})
-    assert differences_elsewhere(before, consistent, ["block"]) == ("text of slot items", "value of slot items")
+    assert differences_elsewhere(before, consistent, ["block"]) == (
+        "text of slot items",
+        "value of slot items",
+    )
 
 
 def test_widened_line_range_is_caught(map_spec):
@@ -192,7 +199,9 @@ def test_launch_plan_is_held_to_the_edit(map_spec):
     code, choice = map_spec.emit({"body": "const float y = x;"}), map_spec.emit({"block": 256})
     assert differences_elsewhere(before, _with_step(code, grid=(1, 1, 1)), ["body"]) == ("launch plan",)
     assert unchanged_elsewhere(before, _with_step(choice, grid=(1, 1, 1)), ["block"])
-    assert differences_elsewhere(before, _with_step(choice, args=("in0", "in0")), ["block"]) == ("launch plan",)
+    assert differences_elsewhere(before, _with_step(choice, args=("in0", "in0")), ["block"]) == (
+        "launch plan",
+    )
 
 
 def test_slot_lines_point_at_the_text(column_spec):

@@ -31,7 +31,7 @@ def created(tmp_path) -> RunStore:
         RunManifest(
             run_id=store.run_id, created="2026-01-01T00:00:00Z", config={}, versions={}, commit=None,
             device="cpu", arch="sm_90", seed=0, problem_hash="h", problem_path="p.py",
-        )  # fmt: skip
+        )
     )
     return store
 

@@ -12,7 +12,7 @@ from warpsmith.kernels.capture import capture
 from warpsmith.kernels.decompose import pattern_of
 from warpsmith.kernels.interpret import interpret
 from warpsmith.kernels.opgraph import GraphInput, NodeRef, OpGraph, OpNode, TensorSpec
-from warpsmith.kernels.problem import load_problem
+from warpsmith.kernels.problem import Problem, load_problem
 
 FUNCTIONS = Path(__file__).with_name("functions.py")
 
@@ -26,10 +26,19 @@ class Traced:
     expected: list[torch.Tensor]
 
 
-def captured(function: str, *shapes: str) -> Traced:
-    """A function of functions.py over float inputs, each given as `5,7,6`."""
+def graph_of(function: str, *shapes: str) -> OpGraph:
+    """The graph of a function of functions.py over float inputs, each given as `5,7,6`."""
+    return capture(_problem(function, shapes))
+
+
+def _problem(function: str, shapes: tuple[str, ...]) -> Problem:
     inputs = " ".join(f"f32[{shape}]" for shape in shapes)
-    problem = load_problem(f"{FUNCTIONS}:{function}", inputs=inputs)
+    return load_problem(f"{FUNCTIONS}:{function}", inputs=inputs)
+
+
+def captured(function: str, *shapes: str) -> Traced:
+    """A function's graph with inputs and eager's outputs."""
+    problem = _problem(function, shapes)
     graph = capture(problem)
     instance = problem.instantiate(device="cpu", seed=3)
     feeds = {f"in{i}": value for i, value in enumerate(instance.inputs)}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-
 from lowering.graphs import Recorder, Traced
-from lowering.sequential import build, call, program
+from lowering.sequential import build, call, device_program, program
+
 from warpsmith.kernels import decompose
 from warpsmith.kernels.lowering.contraction import MATMULS
 from warpsmith.kernels.lowering.lower import lower
@@ -19,7 +20,9 @@ from warpsmith.kernels.lowering.reductions import REDUCTIONS
 from warpsmith.kernels.lowering.values import literal
 from warpsmith.kernels.lowering.views import VIEWS
 from warpsmith.kernels.opgraph import NodeRef
-from warpsmith.kernels.region import AnyRegion
+from warpsmith.kernels.records import Candidate, KernelStep, LaunchPlan
+from warpsmith.kernels.region import AnyRegion, Region
+from warpsmith.tools.compile import compile_candidate
 
 NAN, INF = float("nan"), float("inf")
 SPECIAL = [
@@ -44,23 +47,33 @@ SPECIAL = [
     -INF,
     NAN,
 ]
+PAIRS = len(SPECIAL) ** 2
 REFUSED = {"digamma"}
 """Primitives for which CUDA has no function."""
 
 Build = Callable[[Recorder, NodeRef, NodeRef], NodeRef]
-UNARY = (
-    "abs neg sign reciprocal sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh "
-    "asinh acosh atanh erf erfc lgamma sigmoid relu floor ceil round trunc logical_not isnan isinf"
-).split()
-BINARY = (
-    "add sub mul div atan2 minimum maximum fmod remainder hypot copysign eq ne lt le gt ge logical_and logical_or "
-    "logical_xor pow"
-).split()
+UNARY = """
+    abs neg sign reciprocal sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan
+    sinh cosh tanh asinh acosh atanh erf erfc lgamma sigmoid relu floor ceil round trunc
+    logical_not isnan isinf
+"""
+BINARY = """
+    add sub mul div atan2 minimum maximum fmod remainder hypot copysign eq ne lt le gt ge logical_and
+    logical_or logical_xor pow
+"""
 
 
 def whole(r: Recorder, x: NodeRef) -> NodeRef:
     """Small integers out of floats that may be infinite or NaN."""
     return r.op("to_copy", r.op("clamp", r.op("where", r.op("isnan", x), 0.0, x), -9.0, 9.0), dtype="int64")
+
+
+def unary(op: str) -> Build:
+    return lambda r, x, y: r.op(op, x)
+
+
+def binary(op: str) -> Build:
+    return lambda r, x, y: r.op(op, x, y)
 
 
 def integer(op: str) -> Build:
@@ -84,8 +97,8 @@ def number_first(op: str, number: Any) -> Build:
 
 
 CASES: dict[str, Build] = (
-    {op: (lambda op: lambda r, x, y: r.op(op, x))(op) for op in UNARY}
-    | {op: (lambda op: lambda r, x, y: r.op(op, x, y))(op) for op in BINARY}
+    {op: unary(op) for op in UNARY.split()}
+    | {op: binary(op) for op in BINARY.split()}
     | {f"pow_{e}": with_number("pow", e) for e in (0, 1, 2, 3, 4, 0.5, -0.5, -1, -2, 2.5, -3)}
     | {f"{op}_number": with_number(op, 0.7) for op in ("add", "sub", "mul", "div", "fmod", "remainder", "lt")}
     | {f"number_{op}": number_first(op, 2.0) for op in ("sub", "div", "pow")}
@@ -110,11 +123,11 @@ CASES: dict[str, Build] = (
         "bool_to_int": lambda r, x, y: r.op("to_copy", r.op("gt", x, 0.0), dtype="int32"),
         "float_to_bool": lambda r, x, y: r.op("to_copy", x, dtype="bool"),
         "int_compared_to_float": lambda r, x, y: r.op("lt", whole(r, x), 0.5),
-        "full": lambda r, x, y: r.op("add", x, r.op("full", (len(SPECIAL) ** 2,), 0.1)),
+        "full": lambda r, x, y: r.op("add", x, r.op("full", (PAIRS,), 0.1)),
         "full_nan": lambda r, x, y: r.op("minimum", x, r.op("full", (1,), NAN)),
-        "full_int": lambda r, x, y: r.op("full", (len(SPECIAL) ** 2,), -(2**63), dtype="int64"),
-        "arange": lambda r, x, y: r.op("arange", 0, len(SPECIAL) ** 2, 1, dtype="int64"),
-        "arange_steps": lambda r, x, y: r.op("mul", x, r.op("arange", 3, 3 + 2 * len(SPECIAL) ** 2, 2, dtype="float32")),
+        "full_int": lambda r, x, y: r.op("full", (PAIRS,), -(2**63), dtype="int64"),
+        "arange": lambda r, x, y: r.op("arange", 0, PAIRS, 1, dtype="int64"),
+        "arange_steps": lambda r, x, y: r.op("mul", x, r.op("arange", 3, 3 + 2 * PAIRS, 2)),
         "sum_of_bools": lambda r, x, y: r.op("sum", r.op("gt", x, y), (0,), False),
         "prod_of_ints": lambda r, x, y: r.op("prod", r.op("sign", r.op("add", whole(r, x), 20)), (0,), False),
         "any": lambda r, x, y: r.op("any", x, (0,), False),
@@ -184,6 +197,25 @@ def test_the_tables_hold_every_primitive() -> None:
 )
 def test_literals_are_exact(number: float, ctype: Any, text: str) -> None:
     assert literal(number, ctype) == text
+
+
+def test_every_text_compiles_for_the_device_without_headers(
+    built: tuple[ctypes.CDLL, dict[str, tuple[Traced, AnyRegion]]], tmp_path: Path
+) -> None:
+    recorder = Recorder()
+    inverse = recorder.finish(recorder.op("erfinv", recorder.input(torch.zeros(PAIRS))))
+    regions = {name: region for name, (_, region) in built[1].items()} | {"erfinv": lower(inverse.graph)}
+    maps = {
+        entry(name): region
+        for name, region in regions.items()
+        if isinstance(region, Region) and not region.rounds
+    }
+    step = KernelStep(kernel="run_erfinv", grid=(1, 1, 1), block=(32, 1, 1), args=("in0", "out0"))
+    source = "\n".join(device_program(region, name) for name, region in maps.items())
+    candidate = Candidate(source=source, plan=LaunchPlan(steps=(step,)))
+    report = compile_candidate(candidate, "sm_90", cache_dir=tmp_path)
+    assert report.ok, report.diagnostics
+    assert set(report.resources) == set(maps)
 
 
 def test_special_function_work_is_counted() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from lowering.graphs import captured
+from lowering.graphs import graph_of
+
 from warpsmith.kernels.plan import plan
 
 
 def test_floors_and_kind() -> None:
-    made = plan(captured("softmax_last", "4096,1024").graph, "softmax")
+    made = plan(graph_of("softmax_last", "4096,1024"), "softmax")
     assert made.kind == "reduce-map"
     assert made.floor_bytes == 2 * 4 * 4096 * 1024
     assert made.unfused_bytes > made.floor_bytes
@@ -16,7 +17,7 @@ def test_floors_and_kind() -> None:
 
 
 def test_the_text_shows_axes_rounds_and_stores() -> None:
-    text = plan(captured("softmax_last", "4096,1024").graph, "softmax").describe()
+    text = plan(graph_of("softmax_last", "4096,1024"), "softmax").describe()
     assert text.startswith("softmax: one reduce-map region of 5 operators")
     for part in (
         "kept k0:4096; reduced r0:1024",
@@ -28,7 +29,7 @@ def test_the_text_shows_axes_rounds_and_stores() -> None:
 
 
 def test_a_matmul_shows_its_product_and_epilogue() -> None:
-    made = plan(captured("linear_gelu", "5,7", "6,7", "6").graph)
+    made = plan(graph_of("linear_gelu", "5,7", "6,7", "6"))
     assert made.kind == "matmul"
     assert "batch 1, m 5, n 6, k 7" in made.describe()
     assert "acc = sum over k of x0 * x1" in made.describe()

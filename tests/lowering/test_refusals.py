@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from lowering.graphs import Recorder, graph_of
 
-from lowering.graphs import Recorder, captured
 from warpsmith.kernels.errors import NotYetError
 from warpsmith.kernels.lowering.lower import lower
 
@@ -25,7 +25,7 @@ from warpsmith.kernels.lowering.lower import lower
 )
 def test_the_message_names_the_node(function: str, shapes: list[str], words: list[str]) -> None:
     with pytest.raises(NotYetError) as refusal:
-        lower(captured(function, *shapes).graph)
+        lower(graph_of(function, *shapes))
     assert [word for word in words if word not in str(refusal.value)] == []
 
 

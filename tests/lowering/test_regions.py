@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-
-from lowering.graphs import Recorder, Traced, captured
+from lowering.graphs import Recorder, Traced, captured, graph_of
 from lowering.sequential import build, call, program, run
+
 from warpsmith.kernels.lowering.lower import lower
 from warpsmith.kernels.region import AnyRegion, MatmulRegion, Region
 
@@ -120,7 +120,7 @@ def test_a_captured_function_becomes_the_expected_region(
 
 
 def test_levels_tell_what_a_value_depends_on() -> None:
-    region = lower(captured("layer_norm", "5,7,6", "6", "6").graph)
+    region = lower(graph_of("layer_norm", "5,7,6", "6", "6"))
     assert isinstance(region, Region)
     assert [load.level for load in region.loads] == ["full", "reduced", "reduced"]
     assert {line.level for turn in region.rounds for line in turn.finish} == {"kept"}
@@ -129,7 +129,7 @@ def test_levels_tell_what_a_value_depends_on() -> None:
 
 
 def test_a_large_row_is_addressed_as_one_flat_axis() -> None:
-    region = lower(captured("softmax_last", "4096,393216").graph)
+    region = lower(graph_of("softmax_last", "4096,393216"))
     assert isinstance(region, Region)
     assert region.loads[0].address is not None
     assert (region.loads[0].address.stride("k0"), region.loads[0].address.stride("r0")) == (393216, 1)
@@ -137,7 +137,7 @@ def test_a_large_row_is_addressed_as_one_flat_axis() -> None:
 
 
 def test_lines_are_in_single_assignment_order() -> None:
-    region = lower(captured("layer_norm", "5,7,6", "6", "6").graph)
+    region = lower(graph_of("layer_norm", "5,7,6", "6", "6"))
     assert isinstance(region, Region)
     known = {load.var for load in region.loads}
     for turn in region.rounds:

@@ -1,0 +1,245 @@
+"""The emulator as a backend: plans of PTX kernels and ATen calls on CPU tensors, without copies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from warpsmith.kernels.records import CompileReport, Counters, Failure, KernelStep, LaunchPlan, LibraryStep
+from warpsmith.sandbox.backend import Argument, LaunchResult
+from warpsmith.sandbox.cuda.arguments import ArgumentError, Parameter, pack
+from warpsmith.sandbox.cuda.library import LibraryError, library_call
+from warpsmith.sandbox.emulator.launch import DEFAULT_STEP_LIMIT, Run, Shape, run_kernel
+from warpsmith.sandbox.emulator.limits import check_step
+from warpsmith.sandbox.emulator.machine import Checks
+from warpsmith.sandbox.emulator.program import Kernel, compile_kernel, parse_cached
+from warpsmith.sandbox.emulator.ptx import Module, PtxError, Refused, Variable
+from warpsmith.sandbox.emulator.regions import Region
+from warpsmith.sandbox.emulator.vectors import Array
+
+
+class EmulatorBackend:
+    """Runs candidates on the CPU, one PTX instruction of many threads at a time."""
+
+    def __init__(
+        self,
+        arch: str = "sm_90",
+        *,
+        check_races: bool = True,
+        check_uninitialized: bool = True,
+        step_limit: int = DEFAULT_STEP_LIMIT,
+    ) -> None:
+        self.arch = arch
+        self.label = f"emulator:{arch}"
+        self.torch_device = torch.device("cpu")
+        self.checks = Checks(races=check_races, uninitialized=check_uninitialized)
+        self.step_limit = step_limit
+
+    def load(self, report: CompileReport, plan: LaunchPlan) -> LoadedEmulator:
+        """Parses and compiles the kernels of a plan. What does not fit the device shows at the launch, as a failure."""
+        assert report.ptx_path is not None
+        return LoadedEmulator(self, report, plan, Path(report.ptx_path).read_text())
+
+
+class LoadedEmulator:
+    """A candidate with its module variables and scratch buffers."""
+
+    def __init__(self, backend: EmulatorBackend, report: CompileReport, plan: LaunchPlan, text: str) -> None:
+        self.backend, self.plan = backend, plan
+        self._kernels: dict[str, Kernel] = {}
+        self._failure: Failure | None = None
+        self._refused: str | None = None
+        self._scratch: dict[str, tuple[torch.Tensor, Region]] = {}
+        try:
+            module = parse_cached(text)
+            self._failure = self._prepare(module, report, text)
+            self._addresses, self._variables = module_variables(module)
+        except Refused as refused:
+            self._refused = str(refused)
+        except PtxError as error:
+            self._refused = f"cannot be emulated: {error}"
+
+    def _steps(self) -> tuple[KernelStep | LibraryStep, ...]:
+        return (*self.plan.prepare, *self.plan.steps)
+
+    def _prepare(self, module: Module, report: CompileReport, text: str) -> Failure | None:
+        """Compiles every kernel of the plan; the first launch limit that is broken."""
+        for step in self._steps():
+            if isinstance(step, LibraryStep):
+                continue
+            function = module.functions.get(step.kernel)
+            if function is None or not function.entry:
+                message = f"the module has no kernel {step.kernel!r}"
+                return Failure(stage="launch", kind="no_entry", message=message)
+            kernel = self._kernels[step.kernel] = compile_kernel(text, step.kernel)
+            resources = report.resources.get(step.kernel)
+            static = resources.shared_bytes if resources else kernel.shared_size
+            failure = check_step(step, function, resources, self.backend.arch, static)
+            if failure is not None:
+                return failure
+        return None
+
+    def launch(
+        self, arguments: Mapping[str, Argument], *, poison: int, blocks: range | None = None
+    ) -> LaunchResult:
+        """Runs the plan once; see `Loaded`. `blocks` restricts every kernel to a range of linear block indices."""
+        if self._refused is not None:
+            return LaunchResult(refused=self._refused)
+        if self._failure is not None:
+            return LaunchResult(failure=self._failure)
+        counters: dict[str, dict[str, float]] = {}
+        try:
+            failure = self._run(arguments, poison, blocks, counters)
+        except (ArgumentError, LibraryError) as error:
+            failure = Failure(stage="launch", kind="arguments", message=str(error))
+        except Refused as refused:
+            return LaunchResult(refused=str(refused))
+        return LaunchResult(failure=failure, counters=Counters(source="emulated", kernels=counters))
+
+    def _run(
+        self,
+        arguments: Mapping[str, Argument],
+        poison: int,
+        blocks: range | None,
+        counters: dict[str, dict[str, float]],
+    ) -> Failure | None:
+        self._fill_scratch(poison)
+        values: dict[str, Argument] = dict(arguments)
+        values |= {name: tensor for name, (tensor, _) in self._scratch.items()}
+        regions = [
+            *argument_regions(arguments),
+            *(region for _, region in self._scratch.values()),
+            *self._variables,
+        ]
+        for step in self._steps():
+            if isinstance(step, LibraryStep):
+                library_call(step.library, step.args, step.out, step.kwargs, values)()
+                _mark_written(regions, values[step.out])
+                continue
+            run = self._launch_kernel(step, values, regions, poison, blocks)
+            _add(counters.setdefault(step.kernel, {}), run.counters)
+            if run.failure is not None:
+                return run.failure
+        return None
+
+    def _launch_kernel(
+        self,
+        step: KernelStep,
+        values: Mapping[str, Argument],
+        regions: list[Region],
+        poison: int,
+        blocks: range | None,
+    ) -> Run:
+        kernel = self._kernels[step.kernel]
+        declared = kernel.function.params
+        packed = pack(step.args, [_parameter(variable) for variable in declared], values)
+        params = {
+            variable.name: (value.tobytes(), variable.align)
+            for variable, value in zip(declared, packed, strict=True)
+        }
+        return run_kernel(
+            kernel,
+            Shape(step.grid, step.block, step.cluster, step.shared_bytes, step.cooperative),
+            params,
+            regions,
+            addresses=self._addresses,
+            blocks=None if blocks is None else blocks[: math.prod(step.grid)],
+            checks=self.backend.checks,
+            step_limit=self.backend.step_limit,
+            poison=poison,
+        )
+
+    def _fill_scratch(self, poison: int) -> None:
+        """Fresh contents for every scratch buffer; poisoned ones count as never written."""
+        for name, buffer in self.plan.buffers.items():
+            if name not in self._scratch:
+                dtype = getattr(torch, buffer.dtype)
+                tensor = torch.empty(buffer.shape, dtype=dtype)
+                size = tensor.numel() * tensor.element_size()
+                self._scratch[name] = (
+                    tensor,
+                    Region(name, tensor.data_ptr(), size, tracked=True, keep=tensor),
+                )
+            tensor, region = self._scratch[name]
+            raw = tensor.view(-1).view(torch.uint8) if tensor.numel() else tensor
+            raw.fill_(0 if buffer.init == "zero" else poison)
+            if buffer.init == "zero":
+                region.mark_written()
+            else:
+                region.mark_unwritten()
+
+
+def _parameter(variable: Variable) -> Parameter:
+    return Parameter(variable.kind[0] if variable.kind[0] in "usbf" else "b", variable.size)
+
+
+def argument_regions(arguments: Mapping[str, Argument]) -> list[Region]:
+    """The memory that each tensor spans, views included; one region where tensors overlap. Outputs are tracked."""
+    spans: list[tuple[int, int, str, torch.Tensor]] = []
+    for name, value in arguments.items():
+        if isinstance(value, torch.Tensor) and value.numel():
+            last = sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
+            start = value.data_ptr()
+            spans.append((start, start + (last + 1) * value.element_size(), name, value))
+    spans.sort(key=lambda span: span[:2])
+    merged: list[tuple[int, int, str, list[torch.Tensor]]] = []
+    for start, end, name, tensor in spans:
+        if merged and start < merged[-1][1]:
+            before = merged[-1]
+            merged[-1] = (before[0], max(before[1], end), f"{before[2]}/{name}", [*before[3], tensor])
+        else:
+            merged.append((start, end, name, [tensor]))
+    return [
+        Region(
+            name,
+            start,
+            end - start,
+            tracked=all(part.startswith("out") for part in name.split("/")),
+            keep=keep,
+        )
+        for start, end, name, keep in merged
+    ]
+
+
+def _mark_written(regions: list[Region], value: Argument) -> None:
+    """A library call has filled a whole tensor."""
+    assert isinstance(value, torch.Tensor)
+    for region in regions:
+        if region.start <= value.data_ptr() < region.end:
+            region.mark_written()
+
+
+def _add(total: dict[str, float], more: Mapping[str, float]) -> None:
+    for name, value in more.items():
+        total[name] = total.get(name, 0) + value
+
+
+def module_variables(module: Module) -> tuple[dict[str, Array], list[Region]]:
+    """Host memory for the module's `.global` and `.const` variables, with their initial values."""
+    addresses: dict[str, Array] = {}
+    regions: list[Region] = []
+    storage: dict[str, Array] = {}
+    for variable in module.variables.values():
+        if variable.space not in ("global", "const") or variable.extern:
+            continue
+        array = np.zeros(-(-variable.size // 16) * 16 + 256, np.uint8)
+        skip = -array.ctypes.data % 256
+        body = array[skip : skip + variable.size]
+        if variable.data is not None:
+            body[:] = np.frombuffer(variable.data, np.uint8)
+        storage[variable.name] = body
+        addresses[variable.name] = np.array([[body.ctypes.data]], np.uint64)
+        region = Region(
+            variable.name, body.ctypes.data, variable.size, tracked=variable.space == "global", keep=array
+        )
+        region.mark_written()
+        regions.append(region)
+    for variable in module.variables.values():
+        for place, name, addend in variable.pointers:
+            target = np.array([int(addresses[name][0, 0]) + addend], np.uint64)
+            storage[variable.name][place : place + 8] = target.view(np.uint8)
+    return addresses, regions
