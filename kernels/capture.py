@@ -29,6 +29,7 @@ from warpsmith.kernels.costs import flops_of
 from warpsmith.kernels.decompose import decomposition_table
 from warpsmith.kernels.errors import NotYetError, UserError
 from warpsmith.kernels.opgraph import GraphInput, NodeRef, OpGraph, OpNode, TensorSpec
+from warpsmith.kernels.placement import strided_like
 from warpsmith.kernels.problem import Instance, Problem, named_tensors
 
 logger = logging.getLogger(__name__)
@@ -122,13 +123,9 @@ def _fake_instance(problem: Problem) -> Instance:
 
 
 def _fake_like(tensor: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
-    span = tensor.storage_offset() + 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
     with mode:
-        storage = torch.empty(max(span, 0) if tensor.numel() else 0, dtype=tensor.dtype, device="cpu")
-        fake = torch.as_strided(storage, tensor.shape, tensor.stride(), tensor.storage_offset())
-    if isinstance(tensor, torch.nn.Parameter):
-        return torch.nn.Parameter(fake, requires_grad=False)
-    return fake
+        fake = strided_like(tensor, "cpu")
+    return torch.nn.Parameter(fake, requires_grad=False) if isinstance(tensor, torch.nn.Parameter) else fake
 
 
 @contextmanager

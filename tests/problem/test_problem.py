@@ -1,6 +1,7 @@
 """Loading problems, making instances, the serialisable form, and every kind of bad input."""
 
 import multiprocessing
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -153,7 +154,7 @@ class Scaled(torch.nn.Module):
 def test_a_live_module_keeps_weights_and_example_inputs(tmp_path: Path) -> None:
     module = Scaled(5)
     x = torch.randn(5, 4).t()
-    problem = live_problem(module, [x], folder=tmp_path / "live")
+    problem = live_problem(module, [x], tmp_path / "live")
     instance = load_ref(problem.ref).instantiate()
     assert torch.equal(instance.run()[0], module(x))
     assert instance.inputs[0].stride() == (1, 4)
@@ -166,24 +167,56 @@ def test_a_live_module_keeps_weights_and_example_inputs(tmp_path: Path) -> None:
     assert (problem.name, problem.path.name) == ("Scaled", Path(__file__).name)
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.randn(4, 6).t(),
+        lambda: torch.randn(8, 6)[1:, ::2],
+        lambda: torch.randn(1, 6).expand(4, 6),
+        lambda: torch.randn(()),
+        lambda: torch.randn(0, 3),
+    ],
+    ids=["transposed", "sliced", "broadcast", "scalar", "empty"],
+)
+def test_layouts_survive_saving_shuffling_and_moving(tmp_path: Path, make: Callable[[], torch.Tensor]) -> None:
+    x = make()
+    problem = live_problem(torch.nn.functional.relu, [x], tmp_path)
+    instance = problem.instantiate()
+    moved = problem.instantiate(device="meta").inputs[0]
+    for tensor in (instance.inputs[0], instance.fresh_inputs(3)[0], moved):
+        assert (tensor.shape, tensor.stride(), tensor.storage_offset()) == (
+            x.shape, x.stride(), x.storage_offset(),
+        )  # fmt: skip
+    assert torch.equal(instance.inputs[0], x)
+    assert torch.equal(instance.fresh_inputs(3)[0].flatten().sort()[0], x.flatten().sort()[0])
+    (leaf,) = capture(problem).inputs.values()
+    spec = leaf.spec
+    assert (spec.shape, spec.strides, spec.offset) == (tuple(x.shape), x.stride(), x.storage_offset())
+
+
+def test_examples_of_a_live_problem_cannot_be_spoilt(tmp_path: Path) -> None:
+    problem = live_problem(torch.nn.functional.relu, [torch.ones(3)], tmp_path)
+    problem.instantiate().inputs[0].zero_()
+    assert problem.instantiate().inputs[0].sum() == 3
+
+
 def test_the_hash_of_a_live_module_counts_attributes_and_shapes_but_not_weights(tmp_path: Path) -> None:
     modules = [Scaled(5), Scaled(5), Scaled(5, 3.0), Scaled(6)]
     hashes = [
-        live_problem(m, [torch.randn(2, m.linear.in_features)], folder=tmp_path / str(i)).hash
-        for i, m in enumerate(modules)
+        live_problem(m, [torch.randn(2, m.linear.in_features)], tmp_path / str(i)).hash for i, m in enumerate(modules)
     ]
     assert hashes[0] == hashes[1]
     assert len(set(hashes)) == 3
 
 
 def test_a_live_function(tmp_path: Path) -> None:
-    problem = live_problem(torch.nn.functional.gelu, [torch.randn(7)], folder=tmp_path)
+    problem = live_problem(torch.nn.functional.gelu, [torch.randn(7)], tmp_path)
     assert [node.op for node in capture(problem).nodes] == ["mul", "mul", "erf", "add", "mul"]
 
 
 def test_what_cannot_be_pickled_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="top level of a file"):
-        live_problem(lambda x: x, [torch.randn(3)], folder=tmp_path)
+        live_problem(lambda x: x, [torch.randn(3)], tmp_path)
 
 
 def test_a_folder_without_a_saved_module_is_refused(tmp_path: Path) -> None:
