@@ -78,12 +78,8 @@ class CostModelPolicy:
         if known is None:
             sampler = np.random.default_rng(request.seed)
             drawn = sampler.integers(0, np.array(grid.sizes), size=(4000, len(grid.slots)))
-            known = sorted(
-                {tuple(int(i) for i in row) for row in drawn} | {grid.point(request.space.sensible())}
-            )
+            known = sorted({tuple(int(i) for i in row) for row in drawn} | {grid.point(request.space.sensible())})
             known = [p for p in known if grid.valid(p)]
         fresh = [p for p in known if p not in seen]
         order = np.argsort(log_estimates(request.space, fresh), kind="stable")[: request.count]
-        return [
-            proposal(request.space, grid.values(fresh[i]), request.incumbent, "cost model") for i in order
-        ]
+        return [proposal(request.space, grid.values(fresh[i]), request.incumbent, "cost model") for i in order]

@@ -1,4 +1,4 @@
-"""Observations: the little that a role is shown, built from recorded outcomes and the same for every policy."""
+"""Observations: the little that a role is shown, from recorded outcomes, the same for every policy."""
 
 from __future__ import annotations
 
@@ -120,7 +120,8 @@ def lag(outcome: Outcome) -> dict[str, float]:
 
 
 def _excess(name: str, value: float) -> dict[str, float]:
-    """How bad one counter is, by role. Ideals: 4 sectors of 32 bytes a request of 4-byte accesses, no conflicts, no
+    """How bad one counter is, by role. Ideals: 4 sectors of 32 bytes a request of 4-byte accesses, no
+    conflicts, no
     divergence, full occupancy."""
     if "sectors_per_request" in name:
         return {"memory": max(0.0, (value - 16.0) / 16.0)}
@@ -139,9 +140,7 @@ def _incumbent(seen: Sequence[Seen]) -> Seen | None:
     return min(costed, key=lambda s: s.outcome.cost_us or 0.0, default=None)
 
 
-def _summary(
-    space: SearchSpace, seen: Sequence[Seen], best: Seen | None
-) -> dict[str, SlotValue | float | None]:
+def _summary(space: SearchSpace, seen: Sequence[Seen], best: Seen | None) -> dict[str, SlotValue | float | None]:
     outcome = best.outcome if best else None
     label = None if outcome is None else ("measured" if outcome.time_us else "estimated")
     return {
@@ -170,11 +169,7 @@ def _moves(seen: Sequence[Seen], best: Seen | None, names: tuple[str, ...]) -> t
         key = tuple(own.values())
         known = found.pop(key, None)
         move = Move(own, outcome.status, ratio)
-        keep = (
-            known is not None
-            and known.versus_best is not None
-            and (ratio is None or known.versus_best < ratio)
-        )
+        keep = known is not None and known.versus_best is not None and (ratio is None or known.versus_best < ratio)
         found[key] = known if keep and known is not None else move
     return tuple(list(found.values())[-HISTORY:])
 

@@ -1,4 +1,4 @@
-"""Playing a policy on anything that answers with a cost: recorded tables, formulas, tests. No graph, no disk."""
+"""Playing a policy on anything that answers with a cost (a table, a formula): no graph, no disk."""
 
 from __future__ import annotations
 

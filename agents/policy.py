@@ -35,25 +35,35 @@ class Trial:
     step: int = 0
 
     @property
+    def telling(self) -> bool:
+        """Whether its outcome says something of the values: a broken machine does not."""
+        return self.failure is None or self.failure.stage != "infrastructure"
+
+    @property
     def ailing(self) -> bool:
         """Whether a repair is called for: it could not be built or launched, or it spills registers."""
         stages = ("rules", "compile", "launch")
         return self.spills > 0 or (self.failure is not None and self.failure.stage in stages)
 
 
-def trial_of(
-    outcome: Outcome, values: Values, kind: Kind, *, role: str | None, base: str | None, step: int
-) -> Trial:
+def trial_of(outcome: Outcome, values: Values, kind: Kind, *, role: str | None, base: str | None, step: int) -> Trial:
     """A trial from a recorded outcome. The margin is a normal estimate of the median's 95 % interval."""
     margin = 0.0
     if outcome.time_us is not None and outcome.time_us.p50 > 0:
         sigma = (outcome.time_us.p90 - outcome.time_us.p10) / 2.563
         margin = 1.96 * 1.253 * sigma / (max(outcome.time_us.n, 1) ** 0.5) / outcome.time_us.p50
     return Trial(
-        values=values, cost=outcome.cost_us if outcome.correct else None, margin=margin, failure=outcome.failure,
-        spills=outcome.spills or 0, kind=kind, role=role, candidate=outcome.candidate,
-        base=base, step=step,
-    )  # fmt: skip
+        values=values,
+        cost=outcome.cost_us if outcome.correct else None,
+        margin=margin,
+        failure=outcome.failure,
+        spills=outcome.spills or 0,
+        kind=kind,
+        role=role,
+        candidate=outcome.candidate,
+        base=base,
+        step=step,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +77,8 @@ class Request:
     seed: int
     step: int
     role: str | None = None
-    """The acting role of a refine or repair round; in an escape round the one that is disturbed (None: all)."""
+    """The acting role of a refine or repair round; in an escape round the one that is disturbed (None:
+    all)."""
     patient: int | None = None
     """Repair rounds: index in `history` of the trial to mend."""
     observations: Mapping[str, Observation] = field(default_factory=dict)
@@ -111,7 +122,8 @@ class Policy(Protocol):
         """What the planner compares families by: one valid combination of this space."""
 
     def propose(self, request: Request) -> list[Proposal]:
-        """At most `request.count` valid combinations that are not in the history; none: nothing left to try."""
+        """At most `request.count` valid combinations that are not in the history; none: nothing left to
+        try."""
 
 
 def proposal(space: SearchSpace, values: Values, base: Trial | None, why: str) -> Proposal:

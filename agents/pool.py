@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from warpsmith.agents.policy import Request
 from warpsmith.agents.space import ENUMERATION_LIMIT, Grid, Point, SearchSpace
 
-POOL = 1000
-"""Points drawn from the whole space where it is too large to look at in full; as many come from neighbours."""
-WHOLE = 2500
+POOL = 1500
+"""Points drawn from the whole space where it is too large to look at in full; as many come from
+neighbours."""
+WHOLE = 6000
 """Valid sets up to this size are looked at in full."""
 
 _listed: weakref.WeakKeyDictionary[SearchSpace, list[Point]] = weakref.WeakKeyDictionary()
@@ -48,7 +49,8 @@ def valid_points(space: SearchSpace) -> list[Point] | None:
 
 
 def log_estimates(space: SearchSpace, points: Sequence[Point]) -> NDArray[np.float64]:
-    """Natural logarithm of the cost model's estimates, the dearest where one is missing; zeros without a model."""
+    """Natural logarithm of the cost model's estimates, the dearest where one is missing; zeros without a
+    model."""
     grid = Grid(space)
     found = [space.estimate(grid.values(point)) for point in points]
     known = [estimate for estimate in found if estimate is not None]

@@ -17,7 +17,8 @@ Floats = NDArray[np.float64]
 def pairwise(costs: Sequence[float | None], margins: Sequence[float]) -> Floats:
     """Matrix s with s[i, j] = 1 where i is cheaper than j, -1 where dearer, 0 for a tie.
 
-    Costs are compared by the logarithm of their ratio; they tie within the larger of `TIE` and the two margins.
+    Costs are compared by the logarithm of their ratio; they tie within the larger of `TIE` and the two
+    margins.
     None is a failure: dearer than any success, tied with other failures.
     """
     failed = np.array([c is None for c in costs])
@@ -31,7 +32,8 @@ def pairwise(costs: Sequence[float | None], margins: Sequence[float]) -> Floats:
 
 
 def rank_scores(costs: Sequence[float | None], margins: Sequence[float]) -> Floats:
-    """Mean comparison of each member with the others, in [-1, 1]: 1 beats all, 0 for a lone member. Sums to 0."""
+    """Mean comparison of each member with the others, in [-1, 1]: 1 beats all, 0 for a lone member. Sums to
+    0."""
     if len(costs) < 2:
         return np.zeros(len(costs))
     scores: Floats = pairwise(costs, margins).sum(axis=1) / (len(costs) - 1)
@@ -39,7 +41,8 @@ def rank_scores(costs: Sequence[float | None], margins: Sequence[float]) -> Floa
 
 
 def normal_scores(costs: Sequence[float | None], margins: Sequence[float]) -> Floats:
-    """Ranks mapped to quantiles of the normal distribution, low for cheap; what the surrogate is fitted to (Blom's formula)."""
+    """Ranks mapped to quantiles of the normal distribution, low for cheap; what the surrogate is fitted to
+    (Blom's formula)."""
     n = len(costs)
     rank = 0.5 * (n - 1) * (1.0 - rank_scores(costs, margins))
     scores: Floats = ndtri((rank + 0.625) / (n + 0.25))

@@ -20,7 +20,9 @@ WORDS: tuple[tuple[str, Cause], ...] = (
     ("smem", "shared_memory"),
     ("thread", "threads"),
     ("block", "threads"),
+    ("launch_config", "threads"),
     ("configuration", "threads"),
+    ("cluster", "threads"),
 )
 """Words of a failure's kind (else of its message), first match wins, and what ran short."""
 
@@ -35,21 +37,37 @@ class Remedy:
 
 REMEDIES: dict[Cause, tuple[Remedy, ...]] = {
     "registers": (
-        Remedy("compute", "down"), Remedy("memory", "other"), Remedy("memory", "down"), Remedy("config", "down"),
-        Remedy("config", "up"), Remedy("reduction", "down"), Remedy("compute", "other"), Remedy("config", "other"),
+        Remedy("compute", "down"),
+        Remedy("memory", "other"),
+        Remedy("memory", "down"),
+        Remedy("config", "down"),
+        Remedy("config", "up"),
+        Remedy("reduction", "down"),
+        Remedy("compute", "other"),
+        Remedy("config", "other"),
         Remedy("reduction", "other"),
     ),
     "threads": (
-        Remedy("config", "down"), Remedy("reduction", "down"), Remedy("config", "other"), Remedy("memory", "down"),
-        Remedy("reduction", "other"), Remedy("compute", "down"),
+        Remedy("config", "down"),
+        Remedy("reduction", "down"),
+        Remedy("config", "other"),
+        Remedy("memory", "down"),
+        Remedy("reduction", "other"),
+        Remedy("compute", "down"),
     ),
     "shared_memory": (
-        Remedy("memory", "down"), Remedy("memory", "other"), Remedy("config", "down"), Remedy("reduction", "other"),
-        Remedy("reduction", "down"), Remedy("compute", "down"), Remedy("config", "other"),
+        Remedy("memory", "down"),
+        Remedy("memory", "other"),
+        Remedy("config", "down"),
+        Remedy("reduction", "other"),
+        Remedy("reduction", "down"),
+        Remedy("compute", "down"),
+        Remedy("config", "other"),
     ),
     "other": (),
-}  # fmt: skip
-"""Who acts on what ran short and in which direction, most direct first. The owners are those of `Slot.owner`."""
+}
+"""Who acts on what ran short and in which direction, most direct first. The owners are those of
+`Slot.owner`."""
 
 RELIEF = 0.8
 """A move counts as direct where the estimated demand falls at least to this share of the patient's."""
@@ -68,7 +86,8 @@ def cause_of(trial: Trial) -> Cause:
 def mend(request: Request, patient: Trial) -> list[Point]:
     """Up to `request.count` untried valid points that relieve what the patient ran short of.
 
-    The first attempts change one slot each, the third all slots of the role that is first in line, the fourth sets
+    The first attempts change one slot each, the third all slots of the role that is first in line, the
+    fourth sets
     every slot of the roles concerned to its naive value. Later attempts start from the least bad so far.
     """
     grid, seen, cause = Grid(request.space), request.seen, cause_of(patient)
@@ -99,7 +118,8 @@ def _least_bad(patient: Trial, mends: list[Trial]) -> Trial:
 
 
 def _single_moves(grid: Grid, cause: Cause, start: Point, at_fault: str | None) -> list[Point]:
-    """Changes of one slot: slots that the failure names first, then by remedy; larger numbers before smaller."""
+    """Changes of one slot: slots that the failure names first, then by remedy; larger numbers before
+    smaller."""
     found: list[Point] = []
     for column, slot in enumerate(grid.slots):
         if slot.name == at_fault and cause == "other":
@@ -136,16 +156,19 @@ def _others(grid: Grid, column: int, index: int) -> list[int]:
 
 
 def _by_relief(grid: Grid, cause: Cause, start: Point, moves: list[Point]) -> list[Point]:
-    """Stable order by whether the estimated demand falls enough; moves that raise it go last."""
+    """Moves that relieve the estimated demand enough first, those that raise it last; cheaper estimates before
+    dearer. The order of the remedies stays where the space has neither model."""
     before = grid.space.demand(grid.values(start)).get(cause, 0.0)
-    if before <= 0:
-        return moves
 
-    def key(point: Point) -> int:
+    def key(point: Point) -> tuple[int, float]:
         if not grid.valid(point):
-            return 3
-        share = grid.space.demand(grid.values(point)).get(cause, before) / before
-        return 0 if share <= RELIEF else (1 if share <= 1.0 else 2)
+            return 3, 0.0
+        if before <= 0:
+            return 0, 0.0
+        values = grid.values(point)
+        share = grid.space.demand(values).get(cause, before) / before
+        relief = 0 if share <= RELIEF else (1 if share <= 1.0 else 2)
+        return relief, grid.space.estimate(values) or 0.0
 
     return sorted(moves, key=key)
 

@@ -27,9 +27,7 @@ def prior_logits(grid: Grid) -> list[Floats]:
     for column, slot in enumerate(grid.slots):
         own = np.zeros(len(slot.values))
         own[base[column]] += SENSIBLE_BONUS
-        estimates = [
-            grid.space.estimate(grid.values(_with(base, column, i))) for i in range(len(slot.values))
-        ]
+        estimates = [grid.space.estimate(grid.values(_with(base, column, i))) for i in range(len(slot.values))]
         known = [e for e in estimates if e is not None and e > 0]
         for i, estimate in enumerate(estimates):
             if estimate is not None and estimate > 0:
@@ -39,7 +37,8 @@ def prior_logits(grid: Grid) -> list[Floats]:
 
 
 def updated_logits(grid: Grid, history: Sequence[Trial]) -> list[Floats]:
-    """Prior logits after one policy-gradient step a trial, in order, with the trial's rank score as advantage."""
+    """Prior logits after one policy-gradient step a trial, in order, with the trial's rank score as
+    advantage."""
     logits = prior_logits(grid)
     scores = rank_scores([t.cost for t in history], [t.margin for t in history])
     for trial, score in zip(history, scores, strict=True):

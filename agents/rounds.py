@@ -36,7 +36,8 @@ def next_round(
     left: int,
     lag: Mapping[str, float] | None = None,
 ) -> Round:
-    """The next round given all trials so far; `left` evaluations remain; `lag` favours roles whose counters lag."""
+    """The next round given all trials so far; `left` evaluations remain; `lag` favours roles whose counters
+    lag."""
     count = max(1, min(batch, left))
     if not history:
         return Round("start", count)
@@ -67,23 +68,24 @@ def since_progress(history: Sequence[Trial]) -> int:
 def patient_of(history: Sequence[Trial]) -> int | None:
     """Index of the trial to mend next, or None.
 
-    An incumbent that spills and a search in which nothing runs get up to `REPAIR_LIMIT` attempts; another failure of
-    the last round gets one, as long as repairs stay a small part of the search.
+    An incumbent that spills (until one of its mends is healthy) and a search in which nothing runs get up to
+    `REPAIR_LIMIT` attempts; another failure of the last round gets one, as long as repairs stay a small part of the
+    search.
     """
-    attempts = {
-        t.candidate: sum(o.kind == "repair" and o.base == t.candidate for o in history) for t in history
-    }
+    mends = {t.candidate: [o for o in history if o.kind == "repair" and o.base == t.candidate] for t in history}
     costed = [i for i, t in enumerate(history) if t.cost is not None]
     best = min(costed, key=lambda i: history[i].cost or 0.0, default=None)
-    if best is not None and history[best].spills and attempts[history[best].candidate] < REPAIR_LIMIT:
-        return best
+    if best is not None and history[best].spills:
+        tried = mends[history[best].candidate]
+        if len(tried) < REPAIR_LIMIT and all(t.ailing for t in tried):
+            return best
     ailing = [i for i, t in enumerate(history) if t.ailing and t.kind != "repair"]
     if best is None:
-        return next((i for i in reversed(ailing) if attempts[history[i].candidate] < REPAIR_LIMIT), None)
+        return next((i for i in reversed(ailing) if len(mends[history[i].candidate]) < REPAIR_LIMIT), None)
     repairs = sum(t.kind == "repair" for t in history)
     fresh = [i for i in ailing if history[i].step == history[-1].step and history[i].cost is None]
     if fresh and repairs < 2 + len(history) // 8:
-        return next((i for i in fresh if attempts[history[i].candidate] == 0), None)
+        return next((i for i in fresh if not mends[history[i].candidate]), None)
     return None
 
 
@@ -102,7 +104,8 @@ def role_gains(history: Sequence[Trial]) -> dict[str, tuple[float, int]]:
 
 
 def _most_promising_role(space: SearchSpace, history: Sequence[Trial], lag: Mapping[str, float]) -> str:
-    """The role with the highest upper bound on its gain; unvisited roles first, those that lag before others."""
+    """The role with the highest upper bound on its gain; unvisited roles first, those that lag before
+    others."""
     gains = role_gains(history)
     total = sum(n for _, n in gains.values()) + 1
 

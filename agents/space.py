@@ -1,4 +1,4 @@
-"""Search spaces as policies see them: slots with finite values, one validity rule, a prior and an estimate."""
+"""Search spaces as policies see them: finite slots, one validity rule, a prior and an estimate."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ class SearchSpace(Protocol):
         """Cost in microseconds from a model, or None where there is none."""
 
     def demand(self, values: Values) -> Mapping[str, float]:
-        """Estimated use of what a launch can run out of: `threads`, `registers`, `shared_memory` (any subset)."""
+        """Estimated use of what a launch can run out of: `threads`, `registers`, `shared_memory` (any
+        subset)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,9 +157,7 @@ class Grid:
         """Every valid point. Only for spaces within `ENUMERATION_LIMIT`."""
         return [p for p in itertools.product(*(range(n) for n in self.sizes)) if self.valid(p)]
 
-    def varied(
-        self, base: Point, columns: tuple[int, ...], rng: np.random.Generator, limit: int
-    ) -> list[Point]:
+    def varied(self, base: Point, columns: tuple[int, ...], rng: np.random.Generator, limit: int) -> list[Point]:
         """Points equal to `base` outside `columns`: all of them where they are few, else a random part.
 
         Validity is left to the caller.

@@ -1,4 +1,5 @@
-"""The shared surrogate: a Gaussian process on ranks, and an estimate of the chance that a combination fails."""
+"""The shared surrogate: a Gaussian process on ranks, and an estimate of the chance that a combination
+fails."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ class Surrogate:
 
 
 def fit(inputs: list[Floats], targets: Floats) -> Surrogate:
-    """Fits relevances and noise by a grid and two coordinate sweeps over the penalised marginal likelihood."""
+    """Fits relevances and noise by a grid and two coordinate sweeps over the penalised marginal
+    likelihood."""
     mean, scale = float(np.mean(targets)), float(np.std(targets)) or 1.0
     centred = (targets - mean) / scale
     squared = np.stack([_squared(x, x) for x in inputs])
@@ -54,9 +56,7 @@ def fit(inputs: list[Floats], targets: Floats) -> Surrogate:
     for length in SCALES:
         for noise in NOISES:
             weights = np.full(slots, 1.0 / (length * length * slots) * 2.0)
-            best = max(
-                best, (_evidence(squared, centred, weights, noise), weights, noise), key=lambda b: b[0]
-            )
+            best = max(best, (_evidence(squared, centred, weights, noise), weights, noise), key=lambda b: b[0])
     for _ in range(2):
         for slot in range(slots):
             for step in STEPS:
@@ -91,7 +91,8 @@ def expected_improvement(mean: Floats, deviation: Floats, best: float) -> Floats
 
 
 def failure_chance(inputs: list[Floats], failed: NDArray[np.bool_], points: list[Floats]) -> Floats:
-    """Chance of failing at points: a kernel average over neighbours, shrunk to a low base rate far from data."""
+    """Chance of failing at points: a kernel average over neighbours, shrunk to a low base rate far from
+    data."""
     if not failed.any():
         return np.zeros(len(points[0]))
     weights = np.full(len(inputs), 8.0)
@@ -108,10 +109,11 @@ def _squared(a: Floats, b: Floats) -> Floats:
 
 
 def _distances(a: list[Floats], b: list[Floats], weights: Floats) -> Floats:
-    total = np.zeros((len(a[0]), len(b[0])))
-    for x, y, weight in zip(a, b, weights, strict=True):
-        total += weight * _squared(x, y)
-    distance: Floats = np.sqrt(total)
+    """(m, n) weighted distances, by one matrix product."""
+    x = np.concatenate([part * math.sqrt(w) for part, w in zip(a, weights, strict=True)], axis=1)
+    y = np.concatenate([part * math.sqrt(w) for part, w in zip(b, weights, strict=True)], axis=1)
+    squared = (x * x).sum(axis=1)[:, None] + (y * y).sum(axis=1)[None, :] - 2.0 * (x @ y.T)
+    distance: Floats = np.sqrt(np.maximum(squared, 0.0))
     return distance
 
 

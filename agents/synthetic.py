@@ -1,4 +1,4 @@
-"""A deterministic stand-in for kernel families: a small landscape with interactions, invalid and failing corners.
+"""A deterministic stand-in for kernel families: a small landscape with interactions and invalid corners.
 
 It lets policies and the graph be run without a lowering, a compiler or a device.
 """
@@ -29,7 +29,8 @@ SLOTS = (
 
 @dataclass
 class SyntheticFamily:
-    """Cost has one optimum that no role finds alone: the best vector width depends on the block, the best unrolling
+    """Cost has one optimum that no role finds alone: the best vector width depends on the block, the best
+    unrolling
     on the residency, the best scheme on both."""
 
     name: str = "synthetic"
@@ -69,21 +70,27 @@ class SyntheticFamily:
         threads = 1 << 22
         return (
             LaunchFeatures(
-                kernel="nothing", blocks=threads // (block * vector), threads=block, registers=registers(values),
-                shared_bytes=block * 4 if values["scheme"] == "tree" else 0, dram_read=1 << 24, dram_written=1 << 24,
-                l2_read=1 << 24, shared_traffic=0, flops=threads, special_ops=0,
-                instructions=threads * 8 // vector, bytes_in_flight=4 * vector * int(values["items"]), barriers=1,
+                kernel="nothing",
+                blocks=threads // (block * vector),
+                threads=block,
+                registers=registers(values),
+                shared_bytes=block * 4 if values["scheme"] == "tree" else 0,
+                dram_read=1 << 24,
+                dram_written=1 << 24,
+                l2_read=1 << 24,
+                shared_traffic=0,
+                flops=threads,
+                special_ops=0,
+                instructions=threads * 8 // vector,
+                bytes_in_flight=4 * vector * int(values["items"]),
+                barriers=1,
             ),
-        )  # fmt: skip
+        )
 
 
 def registers(values: Values) -> int:
     """Registers a thread would need."""
-    held = (
-        int(values["items"]) * int(values["vector"])
-        if values["residency"] == "registers"
-        else int(values["vector"])
-    )
+    held = int(values["items"]) * int(values["vector"]) if values["residency"] == "registers" else int(values["vector"])
     return 16 + 4 * held * int(values["unroll"])
 
 
@@ -93,10 +100,7 @@ def landscape_us(values: Values) -> float:
     unroll = math.log2(int(values["unroll"]))
     cost = 1.0 + 0.12 * (block + vector - 9.0) ** 2 + 0.1 * (vector - 2.0) ** 2
     wanted = {"none": 1.0, "registers": 2.0, "shared": 3.0}[str(values["residency"])]
-    cost += (
-        0.15 * (unroll - wanted) ** 2
-        + {"none": 0.5, "registers": 0.0, "shared": 0.25}[str(values["residency"])]
-    )
+    cost += 0.15 * (unroll - wanted) ** 2 + {"none": 0.5, "registers": 0.0, "shared": 0.25}[str(values["residency"])]
     cost += 0.1 * (items - 1.0) ** 2 + (0.0 if values["fast_math"] else 0.1)
     best_scheme = "shuffle" if values["residency"] == "registers" else "tree"
     cost += {best_scheme: 0.0, "atomics": 0.6}.get(str(values["scheme"]), 0.3)
@@ -106,14 +110,21 @@ def landscape_us(values: Values) -> float:
 def synthetic_spec(name: str = "synthetic") -> KernelSpec:
     """A KernelSpec of the synthetic family for a one-dimensional region."""
     region = Region(
-        kept=(Axis("k0", 1 << 22),), reduced=(), loads=(), rounds=(), post=(),
-        stores=(Store("x", "out0", "float32", Expr((Term("k0", 1),)), "full", 1 << 22),), flops=1 << 22, floor_bytes=1 << 25,
-    )  # fmt: skip
+        kept=(Axis("k0", 1 << 22),),
+        reduced=(),
+        loads=(),
+        rounds=(),
+        post=(),
+        stores=(Store("x", "out0", "float32", Expr((Term("k0", 1),)), "full", 1 << 22),),
+        flops=1 << 22,
+        floor_bytes=1 << 25,
+    )
     return spec_for(SyntheticFamily(name), region, model_for("sm_90"))
 
 
 def synthetic_cost(candidate: Candidate) -> float:
-    """`landscape_us` of a candidate's values; families whose name ends in a digit are slower by that many tenths."""
+    """`landscape_us` of a candidate's values; families whose name ends in a digit are slower by that many
+    tenths."""
     last = candidate.family[-1]
     return landscape_us(candidate.values) * (1.0 + 0.1 * int(last) if last.isdigit() else 1.0)
 

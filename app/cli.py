@@ -191,7 +191,7 @@ def export(
 
     if as_ is ExportKind.extension:
         raise UserError("export --as extension is not there yet; use --as cu or --as model_new")
-    raise typer.Exit(run_export(run, as_.value, to, json=json))
+    raise typer.Exit(run_export(run, "cu" if as_ is ExportKind.cu else "model_new", to, json=json))
 
 
 @app.command()

@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 import json as jsonlib
+import tempfile
 from pathlib import Path
+from typing import Literal
 
 import typer
 
-from warpsmith.kernels.errors import UserError
-from warpsmith.tools.store import RunStore, write_atomically
-
-FILES = {"cu": ("kernel.cu", "launch.json"), "model_new": ("model_new.py",)}
+from warpsmith.tools.export import export
+from warpsmith.tools.store import RunStore
 
 
-def run_export(run: Path, as_: str, to: Path | None, *, json: bool) -> int:
-    """Copies the files of `best/`; one file without `--to` goes to stdout."""
-    with RunStore.open(run, writable=False):
-        best = run / "best"
-        missing = [name for name in FILES[as_] if not (best / name).exists()]
-        if missing:
-            raise UserError(
-                f"{run} holds no verified kernel ({', '.join(missing)} missing): run optimize --resume {run}"
-            )
-        if to is None and len(FILES[as_]) == 1 and not json:
-            typer.echo((best / FILES[as_][0]).read_text(), nl=False)
+def run_export(run: Path, as_: Literal["cu", "model_new"], to: Path | None, *, json: bool) -> int:
+    """Writes the files to `--to`; without it one file goes to stdout and several to the current folder."""
+    with RunStore.open(run, writable=False) as store:
+        if to is None and as_ == "model_new" and not json:
+            with tempfile.TemporaryDirectory() as folder:
+                (written,) = export(store, as_, to=Path(folder))
+                typer.echo(written.read_text(), nl=False)
             return 0
-        folder = to or Path()
-        folder.mkdir(parents=True, exist_ok=True)
-        written = []
-        for name in FILES[as_]:
-            write_atomically(folder / name, (best / name).read_bytes())
-            written.append(str(folder / name))
-    typer.echo(jsonlib.dumps({"files": written}) if json else "\n".join(written))
+        files = [str(path) for path in export(store, as_, to=to or Path())]
+    typer.echo(jsonlib.dumps({"files": files}) if json else "\n".join(files))
     return 0

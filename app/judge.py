@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from warpsmith.app.display import Display
-from warpsmith.app.workbench import open_bench
 from warpsmith.app.wording import verdict_text
-from warpsmith.kernels.records import Candidate, Outcome
-from warpsmith.tools.evaluate import Evaluator
-from warpsmith.tools.judge import load_candidate
+from warpsmith.app.workbench import Bench, open_bench
+from warpsmith.kernels.records import Outcome
+from warpsmith.tools.judge import judge, load_candidate
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,20 +28,19 @@ class JudgeSettings:
 
 
 def run_judge(settings: JudgeSettings, display: Display) -> int:
-    """Exit code 0 for `ok`, 1 for any other verdict."""
-    candidate = load_candidate(settings.candidate)
+    """Exit code 0 for `ok`, 1 for any other verdict. The folder is checked before the problem is read."""
+    load_candidate(settings.candidate)
     display.phase(f"reading {settings.problem}")
     bench = open_bench(
         settings.problem, device=settings.device, arch=settings.arch, overrides=settings.overrides,
         inputs=settings.inputs, mode=settings.mode,
     )  # fmt: skip
     display.phase(f"judging {settings.candidate} on {bench.machine.label}")
-    outcome = asyncio.run(_verdict(bench.evaluator({}, None, None), candidate))
+    outcome = asyncio.run(_verdict(bench, settings.candidate))
     display.result(outcome.model_dump(mode="json"), verdict_text(outcome))
     return 0 if outcome.status == "ok" else 1
 
 
-async def _verdict(evaluator: Evaluator, candidate: Candidate) -> Outcome:
-    async with evaluator:
-        (outcome,) = await evaluator.evaluate([candidate], level="full")
-        return outcome
+async def _verdict(bench: Bench, folder: Path) -> Outcome:
+    async with bench.evaluator({}, None, None) as evaluator:
+        return await judge(evaluator, bench.problem, folder)

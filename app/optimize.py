@@ -10,8 +10,8 @@ from typing import Any
 
 from warpsmith.agents.registry import make_policy
 from warpsmith.app.display import Display
-from warpsmith.app.workbench import Bench, open_bench, open_run, roof_for, specs_of, write_manifest
 from warpsmith.app.wording import verdict_text
+from warpsmith.app.workbench import Bench, open_bench, open_run, roof_for, specs_of, write_manifest
 from warpsmith.graph.run import SearchResult, run_search
 from warpsmith.graph.state import SearchSettings
 from warpsmith.kernels.errors import UserError
@@ -89,14 +89,23 @@ def optimize_bench(bench: Bench, settings: OptimizeSettings, display: Display) -
         store = open_run(settings.resume, bench)
     else:
         store = RunStore.create(Path(bench.problem.ref.path).stem, settings.out)
-        write_manifest(store, bench, settings.config(), settings.seed)
+        problem = {"problem": bench.problem.ref.model_dump(mode="json"), "given": settings.problem}
+        write_manifest(store, bench, settings.config() | problem, settings.seed)
     with store:
         display.phase(f"{bench.plan().describe().splitlines()[0]}; {bench.machine.label}")
         result = asyncio.run(_search(bench, specs, store, settings, display))
         if result.best is not None:
-            candidate = store.get_candidate(result.best.candidate)
-            store.write_best(candidate, result.best, export(store, candidate, bench.problem))
+            store.write_best(store.get_candidate(result.best.candidate), result.best)
+            _write_model_new(store, display)
         return Finished(store.folder, result, bench.machine.label)
+
+
+def _write_model_new(store: RunStore, display: Display) -> None:
+    """A live module has no source file to export; that takes nothing from the run."""
+    try:
+        export(store, "model_new")
+    except UserError as error:
+        display.note(f"no model_new.py: {error}")
 
 
 async def _search(

@@ -15,12 +15,8 @@ Compiled = CompiledStateGraph[SearchState, Context, SearchState, SearchState]
 def build_graph(checkpointer: BaseCheckpointSaver[str] | None = None) -> Compiled:
     """The compiled graph; with a checkpointer it can be drained and resumed."""
     graph = StateGraph(SearchState, context_schema=Context)
-    graph.add_node("plan", nodes.plan)
-    graph.add_node("propose", nodes.propose)
-    graph.add_node("evaluate", nodes.evaluate)
-    graph.add_node("decide", nodes.decide)
-    graph.add_node("confirm", nodes.confirm)
-    graph.add_node("finish", nodes.finish)
+    for node in nodes.NODES:
+        graph.add_node(node.__name__, node)
     graph.add_edge(START, "plan")
     graph.add_conditional_edges("plan", nodes.following, ["propose", "evaluate"])
     graph.add_conditional_edges("propose", nodes.following, ["evaluate", "confirm"])

@@ -21,6 +21,8 @@ from warpsmith.tools.store import Level
 
 PLANNING = -1
 """`SearchState.spec` while families are compared."""
+ATTEMPTS = 2
+"""How often a candidate is evaluated if the machine fails it."""
 
 
 async def plan(state: SearchState, runtime: Runtime[Context]) -> SearchState:
@@ -28,10 +30,21 @@ async def plan(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     context = runtime.context
     context.emit("phase", {"text": f"searching with {context.policy.name}"})
     opened: SearchState = {
-        "spec": 0, "stayed": 0, "step": 0, "trials": [], "pending": [], "confirmed": [], "incumbent": None,
-        "role": None, "patient": None, "kind": "start", "stop": None, "elapsed_s": context.elapsed(),
-        "count": max(1, min(context.settings.batch, context.settings.budget)), "next": "propose",
-    }  # fmt: skip
+        "spec": 0,
+        "stayed": 0,
+        "step": 0,
+        "trials": [],
+        "pending": [],
+        "confirmed": [],
+        "incumbent": None,
+        "role": None,
+        "patient": None,
+        "kind": "start",
+        "stop": None,
+        "elapsed_s": context.elapsed(),
+        "count": max(1, min(context.settings.batch, context.settings.budget)),
+        "next": "propose",
+    }
     first: list[tuple[int, Values]] = []
     if context.settings.start:
         first = [(0, context.spaces[0].naive | context.settings.start)]
@@ -47,16 +60,23 @@ async def plan(state: SearchState, runtime: Runtime[Context]) -> SearchState:
 
 
 async def propose(state: SearchState, runtime: Runtime[Context]) -> SearchState:
-    """Asks the policy, applies its roles' edits and stores the candidates. The same (seed, step) proposes the same."""
+    """Asks the policy, applies its roles' edits and stores the candidates. The same (seed, step) proposes
+    the same."""
     context = runtime.context
     spec, trials = state["spec"], state["trials"]
     space, history = context.spaces[spec], context.history(trials, spec)
     patients = [i for i, trial in enumerate(history) if trial.candidate == state["patient"]]
     request = Request(
-        space=space, history=history, kind=state["kind"], count=state["count"], seed=context.settings.seed,
-        step=state["step"], role=state["role"], patient=patients[0] if patients else None,
+        space=space,
+        history=history,
+        kind=state["kind"],
+        count=state["count"],
+        seed=context.settings.seed,
+        step=state["step"],
+        role=state["role"],
+        patient=patients[0] if patients else None,
         observations=_observations(context, state, space),
-    )  # fmt: skip
+    )
     proposals = await asyncio.to_thread(context.policy.propose, request)
     bases = {trial.candidate: trial.values for trial in history}
     pending: list[TrialRef] = []
@@ -82,9 +102,12 @@ async def evaluate(state: SearchState, runtime: Runtime[Context]) -> SearchState
     incumbent = _incumbent(context, trials)
     _tell_outcomes(context, state, trials, incumbent)
     return {
-        "trials": trials, "pending": [], "incumbent": incumbent, "elapsed_s": context.elapsed(),
+        "trials": trials,
+        "pending": [],
+        "incumbent": incumbent,
+        "elapsed_s": context.elapsed(),
         "stayed": state["stayed"] + len(state["pending"]),
-    }  # fmt: skip
+    }
 
 
 async def decide(state: SearchState, runtime: Runtime[Context]) -> SearchState:
@@ -108,10 +131,15 @@ async def decide(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     )
     _tell_round(context, state, chosen, spec, left)
     return {
-        "spec": spec, "stayed": stayed, "step": state["step"] + 1, "kind": chosen.kind, "role": chosen.role,
+        "spec": spec,
+        "stayed": stayed,
+        "step": state["step"] + 1,
+        "kind": chosen.kind,
+        "role": chosen.role,
         "patient": history[chosen.patient].candidate if chosen.patient is not None else None,
-        "count": chosen.count, "next": "propose",
-    }  # fmt: skip
+        "count": chosen.count,
+        "next": "propose",
+    }
 
 
 async def confirm(state: SearchState, runtime: Runtime[Context]) -> SearchState:
@@ -139,10 +167,15 @@ async def finish(state: SearchState, runtime: Runtime[Context]) -> SearchState:
 
 
 async def evaluated(context: Context, ids: Sequence[str], level: Level) -> list[Outcome]:
-    """An outcome for each candidate id, in order: looked up by content hash, else taken and stored."""
+    """An outcome for each candidate id, in order: looked up by content hash, else taken and stored.
+
+    A failure of the machine answers nothing: it is tried once more, then stands as it is.
+    """
     store = context.store
-    missing = [c for c in dict.fromkeys(ids) if store.outcome(c, level) is None]
-    if missing:
+    for _ in range(ATTEMPTS):
+        missing = [c for c in dict.fromkeys(ids) if store.outcome(c, level) is None]
+        if not missing:
+            break
         candidates: list[Candidate] = [store.get_candidate(c) for c in missing]
         for outcome in await context.evaluator.evaluate(candidates, level=level):
             if outcome not in (store.outcome(outcome.candidate), store.outcome(outcome.candidate, level)):
@@ -160,11 +193,16 @@ def best_of(context: Context, confirmed: Sequence[str]) -> Outcome | None:
 def outcome_data(outcome: Outcome) -> dict[str, Any]:
     """What a live display shows of an outcome."""
     return {
-        "candidate": outcome.candidate, "parent": outcome.parent, "status": outcome.status, "family": outcome.family,
-        "time_us": outcome.time_us.p50 if outcome.time_us else None, "estimated_us": outcome.estimated_us,
-        "slots": dict(outcome.slots), "failure": outcome.failure.message if outcome.failure else None,
+        "candidate": outcome.candidate,
+        "parent": outcome.parent,
+        "status": outcome.status,
+        "family": outcome.family,
+        "time_us": outcome.time_us.p50 if outcome.time_us else None,
+        "estimated_us": outcome.estimated_us,
+        "slots": dict(outcome.slots),
+        "failure": outcome.failure.message if outcome.failure else None,
         "spills": outcome.spills,
-    }  # fmt: skip
+    }
 
 
 def _is_ok(outcome: Outcome | None) -> bool:
@@ -174,7 +212,8 @@ def _is_ok(outcome: Outcome | None) -> bool:
 def _ref(
     context: Context, spec: int, values: Values, kind: Kind, role: str | None, base: str | None, step: int
 ) -> TrialRef:
-    """Emits and stores a candidate. One that spells the same text as an earlier one keeps the earlier parent."""
+    """Emits and stores a candidate. One that spells the same text as an earlier one keeps the earlier
+    parent."""
     candidate = context.specs[spec].emit(values, base)
     context.store.put_candidate(candidate)
     point = Grid(context.spaces[spec]).point(values)
@@ -232,7 +271,8 @@ def _family(state: SearchState, histories: dict[int, tuple[Trial, ...]]) -> tupl
 
 
 def _finalists(context: Context, state: SearchState, room: int) -> list[str]:
-    """Who gets a full verdict now: the cheapest first; with one verdict left and none passed, the naive kernel."""
+    """Who gets a full verdict now: the cheapest first; with one verdict left and none passed, the naive
+    kernel."""
     costs: dict[str, float] = {}
     naive: list[str] = []
     for ref in state["trials"]:
@@ -252,15 +292,16 @@ def _tell_proposed(context: Context, ref: TrialRef, made: Proposal) -> None:
     context.emit(
         "proposed",
         {
-            "candidate": ref["candidate"], "parent": ref["base"], "round": ref["kind"], "step": ref["step"],
+            "candidate": ref["candidate"],
+            "parent": ref["base"],
+            "round": ref["kind"],
+            "step": ref["step"],
             "edits": {role: {e.slot: e.value for e in edits} for role, edits in made.edits.items()},
         },
-    )  # fmt: skip
+    )
 
 
-def _tell_outcomes(
-    context: Context, state: SearchState, trials: list[TrialRef], incumbent: str | None
-) -> None:
+def _tell_outcomes(context: Context, state: SearchState, trials: list[TrialRef], incumbent: str | None) -> None:
     before, index = state["incumbent"], evaluations(state["trials"])
     told = {ref["candidate"] for ref in state["trials"]}
     for ref in state["pending"]:
@@ -273,19 +314,20 @@ def _tell_outcomes(
         more = {"index": index, "budget": context.settings.budget, "best": best, "round": ref["kind"]}
         context.emit("outcome", {**outcome_data(outcome), **more, "role": ref["role"], "level": "screen"})
         if best:
-            context.emit(
-                "incumbent", {"candidate": ref["candidate"], "cost_us": outcome.cost_us, "index": index}
-            )
+            context.emit("incumbent", {"candidate": ref["candidate"], "cost_us": outcome.cost_us, "index": index})
 
 
 def _tell_round(context: Context, state: SearchState, chosen: Round, spec: int, left: int) -> None:
     context.emit(
         "round",
         {
-            "step": state["step"] + 1, "round": chosen.kind, "role": chosen.role, "left": left,
+            "step": state["step"] + 1,
+            "round": chosen.kind,
+            "role": chosen.role,
+            "left": left,
             "family": context.spaces[spec].name,
         },
-    )  # fmt: skip
+    )
 
 
 def trial_limit(budget: int) -> int:
@@ -296,3 +338,8 @@ def trial_limit(budget: int) -> int:
 def following(state: SearchState) -> Next:
     """Where the conditional edges lead."""
     return state["next"]
+
+
+NODES = (plan, propose, evaluate, decide, confirm, finish)
+DESCRIPTIONS = {node.__name__: (node.__doc__ or "").strip() for node in NODES}
+"""Node -> what it does, for the generated documentation."""

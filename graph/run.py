@@ -67,9 +67,12 @@ async def run_search(
 ) -> SearchResult:
     """Searches the families' slots and gives the finalists full verdicts.
 
-    With `settings.resume` the run continues at its last checkpoint; where there is none it starts anew over the
-    results that exist. The first SIGINT or SIGTERM (or `control.request_drain()`) stops it at the next superstep; a
-    second raises KeyboardInterrupt. UserError: unknown policy, start values that cannot run, a damaged checkpoint.
+    With `settings.resume` the run continues at its last checkpoint; where there is none it starts anew over
+    the
+    results that exist. The first SIGINT or SIGTERM (or `control.request_drain()`) stops it at the next
+    superstep; a
+    second raises KeyboardInterrupt. UserError: unknown policy, start values that cannot run, a damaged
+    checkpoint.
     """
     context = _context(specs, evaluator, store, settings, on_event, clock)
     control = control or RunControl()
@@ -112,9 +115,16 @@ def _context(
         on_event(kind, data)
 
     return Context(
-        specs=tuple(specs), spaces=spaces, policy=make_policy(settings.policy), evaluator=evaluator, store=store,
-        settings=settings, emit=emit, clock=clock, started=clock(),
-    )  # fmt: skip
+        specs=tuple(specs),
+        spaces=spaces,
+        policy=make_policy(settings.policy),
+        evaluator=evaluator,
+        store=store,
+        settings=settings,
+        emit=emit,
+        clock=clock,
+        started=clock(),
+    )
 
 
 async def _entry(
@@ -180,8 +190,8 @@ async def _saver(store: RunStore) -> AsyncIterator[AsyncSqliteSaver]:
 
 def _damaged(store: RunStore, error: Exception) -> UserError:
     return UserError(
-        f"{store.folder / 'checkpoints.db'} is damaged ({error}): remove it, and --resume searches anew over the "
-        "results that exist"
+        f"{store.folder / 'checkpoints.db'} is damaged ({error}): remove it, and --resume searches anew "
+        "over the results that exist"
     )
 
 

@@ -24,7 +24,8 @@ class TrialRef(TypedDict):
     candidate: str
     spec: int
     point: str
-    """Indices of the slot values, e.g. `0.3.1`: names the values even where two combinations give one text."""
+    """Indices of the slot values, e.g. `0.3.1`: names the values even where two combinations give one
+    text."""
     kind: Kind
     role: str | None
     base: str | None
@@ -106,8 +107,8 @@ class Context:
         point = tuple(int(part) for part in ref["point"].split(".") if part)
         if len(point) != len(grid.slots) or any(i >= n for i, n in zip(point, grid.sizes, strict=True)):
             raise UserError(
-                f"checkpoints.db in {self.store.folder} was written for other slots: start a new run, or remove the "
-                "file to search anew over the results that exist"
+                f"checkpoints.db in {self.store.folder} was written for other slots: start a new run, or "
+                "remove the file to search anew over the results that exist"
             )
         return grid.values(point)
 

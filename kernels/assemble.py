@@ -98,7 +98,7 @@ def choice_line(slot: Slot, value: SlotValue, enum: str | None = None) -> str:
         return f"constexpr int {name} = {value};"
     if enum is None:
         raise ValueError(f"slot {slot.name} holds text, so its template needs an enum")
-    return f"constexpr {enum} {name} = {enum.lower()}_{re.sub(r'[^0-9A-Za-z]', '_', value)};"
+    return f"constexpr {enum} {name} = {enum.lower()}_{_identifier(value)};"
 
 
 Enums = Mapping[str, str]
@@ -131,9 +131,8 @@ def assemble(text: str, slots: Iterable[Slot], values: Values, enums: Enums | No
         for name in choices if marker["name"] is None else [marker["name"]]:
             if name in ranges or name not in texts:
                 raise ValueError(f"template marker for slot {name!r} is repeated or unknown")
-            body = texts[name] if texts[name].strip() else f"// {name}: nothing to do"
             first = len(lines) + 1
-            lines.extend(indent(body, marker["indent"]).split("\n"))
+            lines.extend(indent(_code_text(name, texts[name]), marker["indent"]).split("\n"))
             ranges[name] = (first, len(lines))
     missing = sorted(set(texts) - set(ranges))
     if missing:
@@ -241,7 +240,7 @@ def differences_elsewhere(before: Candidate, after: Candidate, slots: Iterable[s
     if before.family != after.family or before.precision_class != after.precision_class:
         found.append("family or precision class")
     if not (_sound(before) and _sound(after)):
-        return (*found, "slot line ranges overlap, leave the source or break a statement's place")
+        return (*found, "slot lines that do not hold what the slot values say")
     if before.slot_lines.keys() != after.slot_lines.keys():
         return (*found, "set of slots")
     if skeleton(before) != skeleton(after):
@@ -258,21 +257,46 @@ def differences_elsewhere(before: Candidate, after: Candidate, slots: Iterable[s
 
 
 def _sound(candidate: Candidate) -> bool:
-    """Ranges lie in the source without overlap, and a code slot's text cannot reach out of its place."""
+    """Line ranges lie in the source without overlap and hold exactly what the slot values say."""
     count, previous = len(candidate.source.split("\n")), 0
     for name, (first, last) in sorted(candidate.slot_lines.items(), key=lambda item: item[1][0]):
         if not previous < first <= last <= count:
             return False
-        if not _is_choice(candidate, name) and refuse_code(slot_text(candidate, name)) is not None:
+        if not (_is_choice(candidate, name) or _is_code(candidate, name)):
             return False
         previous = last
     return True
 
 
 def _is_choice(candidate: Candidate, name: str) -> bool:
-    if name not in candidate.slot_lines:
+    """Whether the slot's lines are the one constant that its value asks for."""
+    value = candidate.values.get(name)
+    if name not in candidate.slot_lines or value is None:
         return False
-    return re.fullmatch(r"\s*constexpr \w+ [A-Z][A-Z0-9_]* = \w+;", slot_text(candidate, name)) is not None
+    constant = re.fullmatch(rf"\s*constexpr (\w+) {name.upper()} = (-?\w+);", slot_text(candidate, name))
+    if constant is None:
+        return False
+    ctype, text = constant.groups()
+    if isinstance(value, bool | int):
+        return ctype in ("bool", "int") and text == str(value).lower()
+    return text == f"{ctype.lower()}_{_identifier(value)}"
+
+
+def _is_code(candidate: Candidate, name: str) -> bool:
+    """Whether the slot's lines are its value, indented, and stay a statement list in their place."""
+    value = candidate.values.get(name)
+    if not isinstance(value, str) or refuse_code(value) is not None:
+        return False
+    given = [line.strip() for line in _code_text(name, value).split("\n")]
+    return given == [line.strip() for line in slot_text(candidate, name).split("\n")]
+
+
+def _code_text(name: str, value: str) -> str:
+    return value if value.strip() else f"// {name}: nothing to do"
+
+
+def _identifier(value: str) -> str:
+    return re.sub(r"[^0-9A-Za-z]", "_", value)
 
 
 def _wiring(before: LaunchPlan, after: LaunchPlan) -> bool:

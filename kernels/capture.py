@@ -29,6 +29,7 @@ from warpsmith.kernels.costs import flops_of
 from warpsmith.kernels.decompose import decomposition_table
 from warpsmith.kernels.errors import NotYetError, UserError
 from warpsmith.kernels.opgraph import GraphInput, NodeRef, OpGraph, OpNode, TensorSpec
+from warpsmith.kernels.placement import strided_like
 from warpsmith.kernels.problem import Instance, Problem, named_tensors
 
 logger = logging.getLogger(__name__)
@@ -75,6 +76,7 @@ def refuse_unsupported(graph: OpGraph, problem: Problem) -> None:
 
 
 def _trace(problem: Problem) -> tuple[OpGraph, dict[str, torch.Tensor]]:
+    """Graph and constants; a float that cannot stay a runtime value is baked in by a second trace."""
     instance = _fake_instance(problem)
     floats = [index for index, leaf in enumerate(instance.inputs) if type(leaf) is float]
     if floats:
@@ -89,7 +91,7 @@ def _trace(problem: Problem) -> tuple[OpGraph, dict[str, torch.Tensor]]:
     except (UserError, MemoryError):
         raise
     except Exception as error:
-        raise _explain(problem, instance, error) from error
+        raise _explain(problem, _fake_instance(problem), error) from error
 
 
 def _fake_instance(problem: Problem) -> Instance:
@@ -117,23 +119,13 @@ def _fake_instance(problem: Problem) -> Instance:
                 if isinstance(value, torch.Tensor):
                     holder[name] = fake(value)
     inputs = [fake(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in instance.inputs]
-    return Instance(
-        instance.module, inputs, named_tensors(instance.module), instance.structure, instance.draw_inputs
-    )
+    return Instance(instance.module, inputs, named_tensors(instance.module), instance.structure, instance.draw_inputs)
 
 
 def _fake_like(tensor: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
-    span = (
-        tensor.storage_offset()
-        + 1
-        + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-    )
     with mode:
-        storage = torch.empty(max(span, 0) if tensor.numel() else 0, dtype=tensor.dtype, device="cpu")
-        fake = torch.as_strided(storage, tensor.shape, tensor.stride(), tensor.storage_offset())
-    if isinstance(tensor, torch.nn.Parameter):
-        return torch.nn.Parameter(fake, requires_grad=False)
-    return fake
+        fake = strided_like(tensor, "cpu")
+    return torch.nn.Parameter(fake, requires_grad=False) if isinstance(tensor, torch.nn.Parameter) else fake
 
 
 @contextmanager
@@ -158,13 +150,17 @@ def _export(instance: Instance, floats: list[int]) -> Any:
         return program.run_decompositions(decomposition_table())
 
 
+def _call(instance: Instance) -> Any:
+    """Outputs of forward on the fake inputs."""
+    mode = next(leaf.fake_mode for leaf in instance.inputs if isinstance(leaf, FakeTensor))
+    with _quiet(), mode, torch.no_grad():
+        return instance.module(*pytree.tree_unflatten(list(instance.inputs), instance.structure))
+
+
 def _explain(problem: Problem, instance: Instance, error: Exception) -> UserError:
     """Why a trace failed: the user's forward fails by itself, depends on data, or cannot be traced."""
     try:
-        with _quiet():
-            mode = next(leaf.fake_mode for leaf in instance.inputs if isinstance(leaf, FakeTensor))
-            with mode, torch.no_grad():
-                outputs = instance.module(*pytree.tree_unflatten(list(instance.inputs), instance.structure))
+        outputs = _call(instance)
     except _DATA_DEPENDENT as cause:
         return _data_dependent(problem, cause)
     except Exception as cause:
@@ -173,9 +169,7 @@ def _explain(problem: Problem, instance: Instance, error: Exception) -> UserErro
         return _no_tensors(problem)
     if isinstance(error, (*_DATA_DEPENDENT, _NumberIsStructure)):
         return _data_dependent(problem, error)
-    return NotYetError(
-        f"{problem.path}: forward cannot be traced: {type(error).__name__}: {_first_line(error)}"
-    )
+    return NotYetError(f"{problem.path}: forward cannot be traced: {type(error).__name__}: {_first_line(error)}")
 
 
 def _data_dependent(problem: Problem, error: Exception) -> NotYetError:
@@ -217,6 +211,7 @@ class _Converter:
 
     def convert(self) -> tuple[OpGraph, dict[str, torch.Tensor]]:
         """The graph, and the constants of forward that became `param:` inputs."""
+        self._refuse_state()
         results = self._outputs()
         live = _live_nodes(self.program.graph, results)
         for node in self.program.graph.nodes:
@@ -233,7 +228,8 @@ class _Converter:
         )
         return graph, self.constants
 
-    def _outputs(self) -> list[Node]:
+    def _refuse_state(self) -> None:
+        """Refuse what outlives the call: in-place changes, and tensors that forward assigns to the module."""
         signature = self.program.graph_signature
         mutated = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
         if mutated:
@@ -241,6 +237,17 @@ class _Converter:
                 f"{self.problem.path}: forward changes {mutated[0]} in place, which is not supported yet "
                 f"(mode {self.problem.mode}); use eval mode, or return the new value"
             )
+        # The tracer puts assigned attributes back, hence a call of its own.
+        _call(self.instance)
+        for name, tensor in named_tensors(self.instance.module).items():
+            if self.instance.parameters.get(name, tensor) is not tensor:
+                raise NotYetError(
+                    f"{self.problem.path}: forward assigns self.{name}, which outlives the call: not supported "
+                    "yet; make it an input and an output"
+                )
+
+    def _outputs(self) -> list[Node]:
+        signature = self.program.graph_signature
         kept = [
             spec.arg
             for spec in signature.output_specs
@@ -250,9 +257,7 @@ class _Converter:
         if not names:
             raise _no_tensors(self.problem)
         if len(names) != len(kept):
-            raise NotYetError(
-                f"{self.problem.path}: forward returns a Python value beside tensors: not supported yet"
-            )
+            raise NotYetError(f"{self.problem.path}: forward returns a Python value beside tensors: not supported yet")
         by_name = {node.name: node for node in self.program.graph.nodes}
         return [by_name[name] for name in names]
 
@@ -276,9 +281,7 @@ class _Converter:
         """A tensor that forward made: a fill where all elements are equal, else a `param:` input."""
         value = self.program.constants.get(target)
         if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor):
-            raise NotYetError(
-                f"{self.problem.path}: {target} in forward has no value at load time; not supported yet"
-            )
+            raise NotYetError(f"{self.problem.path}: {target} in forward has no value at load time; not supported yet")
         value = value.detach().cpu()
         first = value.reshape(-1)[:1]
         if value.numel() and bool((value == first).all()):
@@ -320,9 +323,7 @@ class _Converter:
         return Call(packet, positional, values, defaults, source, out)
 
     def _append(self, node: Node, form: Canonical, out: TensorSpec) -> None:
-        operands = [
-            leaf for leaf in pytree.tree_leaves((form.args, form.kwargs)) if isinstance(leaf, NodeRef)
-        ]
+        operands = [leaf for leaf in pytree.tree_leaves((form.args, form.kwargs)) if isinstance(leaf, NodeRef)]
         read = sum(self._spec(ref).nbytes for ref in dict.fromkeys(operands))
         moves = form.pattern not in ("view", "broadcast")
         self.nodes[node.name] = OpNode(

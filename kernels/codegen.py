@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-from warpsmith.kernels.indexing import Algebra
+from warpsmith.kernels.indexing import Algebra, Expr
 from warpsmith.kernels.region import Axis, Line, Load, Reduction, Region, Store
 
 STORAGE_TYPES = {
@@ -95,14 +95,19 @@ def names_of(found: Iterable[Parameter]) -> dict[str, str]:
     return {parameter.ref: parameter.name for parameter in found}
 
 
+def extent(expr: Expr, sizes: Mapping[str, int]) -> tuple[int, int]:
+    """Bounds of an index expression over axes of the given sizes."""
+    return Algebra(sizes).bounds(expr)
+
+
 def index_ctype(region: Region) -> str:
     """`int` if all touched offsets and the iteration count stay below NARROW_LIMIT, else `long long`."""
-    algebra = Algebra({axis.name: axis.size for axis in (*region.kept, *region.reduced)})
+    sizes = {axis.name: axis.size for axis in (*region.kept, *region.reduced)}
     reach = region.kept_size * region.reduced_size
     addresses = [access.address for access in region.loads] + [access.address for access in region.stores]
     for address in addresses:
         if address is not None:
-            reach = max(reach, *map(abs, algebra.bounds(address)))
+            reach = max(reach, *map(abs, extent(address, sizes)))
     return "int" if reach < NARROW_LIMIT else "long long"
 
 
@@ -111,8 +116,10 @@ def render_lines(lines: Iterable[Line]) -> str:
     return "\n".join(f"const {line.ctype} {line.var} = {line.text};" for line in lines)
 
 
-def decode_axes(axes: tuple[Axis, ...], flat: str, ctype: str, *, wanted: Container[str] | None = None) -> str:
-    """Statements that recover axis variables (all, or those `wanted`) from a row-major index in variable `flat`.
+def decode_axes(
+    axes: tuple[Axis, ...], flat: str, ctype: str, *, wanted: Container[str] | None = None
+) -> str:
+    """Statements that recover axis variables (all, or those `wanted`) from a row-major index called `flat`.
 
     Division is by constants, so the compiler turns it into multiplications.
     """

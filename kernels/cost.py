@@ -1,10 +1,10 @@
 """The cost model: an estimate of a kernel's time from what it moves and computes, and the floor of a region.
 
 Per launch: each resource (DRAM, L2, shared memory, FP32, special functions, instruction issue) needs its
-amount over its rate. Memory rates are cut to what the bytes in flight can sustain (Little's law: rate = bytes
-in flight / latency), on-chip rates to the SMs that have work. The slowest resource bounds the launch, and
-never less than the chain of latencies that each wave of blocks goes through. Estimates are for ranking; they
-are no measurement.
+amount over its rate. Memory reads are held to what the bytes in flight can sustain (Little's law: rate =
+bytes in flight / latency), on-chip rates to the SMs that have work. The slowest resource bounds the launch,
+and never less than the chain of latencies that each wave of blocks goes through. Estimates are for ranking;
+they are no measurement.
 """
 
 from __future__ import annotations
@@ -158,9 +158,14 @@ def _terms(launch: LaunchFeatures, device: DeviceModel, held: Occupancy) -> dict
 
 
 def _memory_time(
-    launch: LaunchFeatures, device: DeviceModel, held: Occupancy, traffic: tuple[int, int], rate: float, latency_s: float
+    launch: LaunchFeatures,
+    device: DeviceModel,
+    held: Occupancy,
+    traffic: tuple[int, int],
+    rate: float,
+    latency_s: float,
 ) -> float:
-    """Seconds to read and write `traffic` bytes: full waves and the last partial one, each at the rate it sustains.
+    """Seconds to read and write `traffic`: full waves, then the last partial one, at the rate each sustains.
 
     Only reads are waited for, so only they are held to the bytes in flight; writes are sent off.
     """

@@ -12,8 +12,8 @@ from typing import Any
 class Term:
     """`coefficient * ((base / div) % mod)`, with `mod` None where no modulo is needed.
 
-    The base is the axis variable, or `inner` where that is set: a sum of several axes that a reshape cut across
-    (`axis` is then empty). A base is never negative, so C++ division and floor division agree.
+    The base is the axis variable, or `inner` where that is set: a sum of several axes that a reshape cut
+    across (`axis` is then empty). A base is never negative, so C++ division and floor division agree.
     """
 
     axis: str
@@ -50,7 +50,7 @@ class Expr:
         return frozenset(axis for term in self.terms for axis in term.axes)
 
     def stride(self, axis: str) -> int | None:
-        """Step per unit of `axis` if the value is affine in it (0 if independent), None if div/mod is involved."""
+        """Step per unit of `axis`, 0 if the value does not depend on it, None if div or mod is involved."""
         step = 0
         for term in self.terms:
             if axis in term.axes:
@@ -169,7 +169,7 @@ class Algebra:
         return self.add(*parts)
 
     def normal(self, terms: Sequence[Term], offset: int) -> Expr:
-        """The normal form of a sum: simplified terms, equal ones merged, quotient and remainder joined, sorted."""
+        """The normal form of a sum: terms simplified, equal ones merged, quotient and remainder joined."""
         sums: dict[Term, int] = {}
         pending = list(terms)
         while pending:
@@ -191,10 +191,7 @@ class Algebra:
 
     def _simple(self, term: Term) -> tuple[Term | None, Expr]:
         """A term with needless div and mod removed; what turned out to be plain sums comes second."""
-        if term.inner is None:
-            last = self.sizes[term.axis] - 1
-        else:
-            last = self.bounds(term.inner)[1]
+        last = self.sizes[term.axis] - 1 if term.inner is None else self.bounds(term.inner)[1]
         if term.coefficient == 0 or last // term.div == 0:
             return None, Expr()
         if term.mod is not None and last // term.div < term.mod:
@@ -216,7 +213,7 @@ class Algebra:
         return whole, Expr(rest.terms, rest.offset + shift * divisor)
 
     def _cut(self, expr: Expr, divisor: int) -> tuple[Expr, int, Expr] | None:
-        """(large, g, small) with expr = g * large + small, g > 1 a divisor of `divisor` and 0 <= small < g."""
+        """(large, g, small): expr = g * large + small, g > 1 divides `divisor`, 0 <= small < g."""
         factors = {gcd(divisor, term.coefficient) for term in expr.terms}
         for factor in sorted(factors - {1}, reverse=True):
             large = [t for t in expr.terms if t.coefficient % factor == 0]
@@ -245,7 +242,7 @@ def _order(term: Term) -> tuple[str, int, int, str]:
 
 
 def _join(key: Term, sums: dict[Term, int]) -> Term | None:
-    """Take two entries `c*m * (x / (d*m) % n) + c * (x / d % m)` out of `sums`; returns `c * (x / d % (m*n))`."""
+    """Take `c*m * (x / (d*m) % n)` and `c * (x / d % m)` out of `sums`; their sum `c * (x / d % (m*n))`."""
     for other in sums:
         if other == key or (other.axis, other.inner) != (key.axis, key.inner):
             continue

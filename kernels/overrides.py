@@ -46,9 +46,7 @@ def is_literal(value: Any) -> bool:
 
 def settable(namespace: Mapping[str, Any]) -> dict[str, Any]:
     """Module-level names that hold literals, in order of appearance: what `--set` can change."""
-    return {
-        name: value for name, value in namespace.items() if not name.startswith("_") and is_literal(value)
-    }
+    return {name: value for name, value in namespace.items() if not name.startswith("_") and is_literal(value)}
 
 
 def describe_settable(namespace: Mapping[str, Any]) -> str:
@@ -66,9 +64,9 @@ def user_line(error: BaseException, path: Path) -> int | None:
 
 
 def locate(error: BaseException, path: Path) -> str:
-    """`path:line` of an exception, or the path alone."""
+    """`path, line N` of an exception, or the path alone."""
     line = user_line(error, path)
-    return f"{path}:{line}" if line is not None else str(path)
+    return f"{path}, line {line}" if line is not None else str(path)
 
 
 class Pins:
@@ -136,11 +134,12 @@ class _StoreRewriter(ast.NodeTransformer):
         self._pinned = frozenset(pinned)
         self._redirected: frozenset[str] = frozenset()
         self._in_function = False
-        self._in_comprehension = False
 
     def visit_Module(self, node: ast.Module) -> ast.AST:
-        with self._scope(node.body, in_function=False):
-            return self.generic_visit(node)
+        # A `global` anywhere makes the compiler bypass the mapping at module level as well.
+        declared = {name for part in ast.walk(node) if isinstance(part, ast.Global) for name in part.names}
+        self._redirected = self._pinned & declared
+        return self.generic_visit(node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         return self._visit_function(node)
@@ -151,7 +150,7 @@ class _StoreRewriter(ast.NodeTransformer):
     def _visit_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
         node.decorator_list = [self.visit(item) for item in node.decorator_list]
         node.args = self.visit(node.args)
-        with self._scope(node.body, in_function=True):
+        with self._scope(node.body):
             node.body = [self.visit(item) for item in node.body]
         return node
 
@@ -159,33 +158,14 @@ class _StoreRewriter(ast.NodeTransformer):
         node.decorator_list = [self.visit(item) for item in node.decorator_list]
         node.bases = [self.visit(item) for item in node.bases]
         node.keywords = [self.visit(item) for item in node.keywords]
-        with self._scope(node.body, in_function=True):
+        with self._scope(node.body):
             node.body = [self.visit(item) for item in node.body]
         return node
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
         node.args = self.visit(node.args)
-        with self._scope([], in_function=True):
+        with self._scope([]):
             node.body = self.visit(node.body)
-        return node
-
-    def visit_ListComp(self, node: ast.ListComp) -> ast.AST:
-        return self._visit_comprehension(node)
-
-    def visit_SetComp(self, node: ast.SetComp) -> ast.AST:
-        return self._visit_comprehension(node)
-
-    def visit_DictComp(self, node: ast.DictComp) -> ast.AST:
-        return self._visit_comprehension(node)
-
-    def visit_GeneratorExp(self, node: ast.GeneratorExp) -> ast.AST:
-        return self._visit_comprehension(node)
-
-    def _visit_comprehension(self, node: ast.AST) -> ast.AST:
-        before = self._in_comprehension
-        self._in_comprehension = True
-        self.generic_visit(node)
-        self._in_comprehension = before
         return node
 
     def visit_comprehension(self, node: ast.comprehension) -> ast.AST:
@@ -201,19 +181,20 @@ class _StoreRewriter(ast.NodeTransformer):
 
     def visit_NamedExpr(self, node: ast.NamedExpr) -> ast.AST:
         node.value = self.visit(node.value)
-        escapes = self._in_comprehension and not self._in_function and node.target.id in self._pinned
-        if node.target.id not in self._redirected and not escapes:
+        # At module level the expression's own value must be the pinned one, too.
+        at_module_level = not self._in_function and node.target.id in self._pinned
+        if node.target.id not in self._redirected and not at_module_level:
             return node
         bind = ast.Attribute(ast.Name(_PINS, ast.Load()), "bind", ast.Load())
         return ast.copy_location(ast.Call(bind, [ast.Constant(node.target.id), node.value], []), node)
 
     @contextlib.contextmanager
-    def _scope(self, body: list[ast.stmt], *, in_function: bool) -> Iterator[None]:
-        before = (self._redirected, self._in_function, self._in_comprehension)
-        self._redirected = self._pinned & _declared_global(body)
-        self._in_function, self._in_comprehension = in_function, False
+    def _scope(self, body: list[ast.stmt]) -> Iterator[None]:
+        """The scope of a function, lambda or class."""
+        before = (self._redirected, self._in_function)
+        self._redirected, self._in_function = self._pinned & _declared_global(body), True
         yield
-        self._redirected, self._in_function, self._in_comprehension = before
+        self._redirected, self._in_function = before
 
 
 def _declared_global(body: list[ast.stmt]) -> frozenset[str]:
@@ -244,7 +225,7 @@ def run_module(source: str, path: Path, *, name: str, overrides: Mapping[str, st
             dont_inherit=True,
         )
     except (SyntaxError, ValueError) as error:
-        where = f"{path}:{error.lineno}" if isinstance(error, SyntaxError) else str(path)
+        where = f"{path}, line {error.lineno}" if isinstance(error, SyntaxError) else str(path)
         raise UserError(f"{where}: syntax error: {getattr(error, 'msg', error)}; correct the file") from None
     module = ModuleType(name)
     module.__file__ = str(path)
@@ -272,9 +253,7 @@ def _execute(code: Any, module: ModuleType, pins: Pins, path: Path, pinned: Mapp
         if name is not None:
             raise _mistyped(path, name, pins, pinned) from None
         hint = f"; with {_shown(pinned)}. {describe_settable(module.__dict__)}" if pinned else ""
-        message = (
-            f"{locate(error, path)}: the file raised {type(error).__name__}: {error} while it was imported"
-        )
+        message = f"{locate(error, path)}: the file raised {type(error).__name__}: {error} while it was imported"
         raise UserError(message + (hint or "; it must import cleanly")) from None
     finally:
         with contextlib.suppress(ValueError):
@@ -301,9 +280,7 @@ def _check_pins(module: ModuleType, pins: Pins, pinned: Mapping[str, Any], path:
 def _mistyped(path: Path, name: str, pins: Pins, pinned: Mapping[str, Any]) -> UserError:
     found, pin = pins.found[name], pinned[name]
     if not is_literal(found):
-        return UserError(
-            f"{path}: --set {name}: {name!r} holds a {type(found).__name__}, not a literal constant"
-        )
+        return UserError(f"{path}: --set {name}: {name!r} holds a {type(found).__name__}, not a literal constant")
     return UserError(
         f"{path}: --set {name}={pin!r}: the file has {name}={found!r} ({_kind(found)}), got {_kind(pin)}; "
         "give a value of the same type"

@@ -1,4 +1,5 @@
-"""Reads the compiler's log: what it complains about, in which slot, and what resources each kernel takes."""
+"""Reads the compiler's log: what it complains about, in which slot, and what resources each kernel
+takes."""
 
 from __future__ import annotations
 
@@ -22,8 +23,10 @@ _PTXAS = re.compile(
 )
 _PERFORMANCE = re.compile(r"^\s*ptxas info\s*: (?P<message>\(C\d+\).*)$")
 _BARE_ERROR = re.compile(r"^nvrtc: error: (?P<message>.*)$")
-_CONTINUATION = re.compile(r"^ {10,}\S")
-"""Lines such as `            argument types are: (int)`; quoted source text is indented by two."""
+_CARET = re.compile(r"^\s*\^\s*$")
+"""Points into the quoted source line above it; what lies between message and quotation belongs to the
+message."""
+MAX_CONTINUATION = 8
 
 _DIRECTORIES = re.compile(r"(?<![\w/.)\]])/(?:[\w.+~@-]+/)+")
 _COMPILING = re.compile(r"Compiling entry function '([^']+)'")
@@ -45,7 +48,8 @@ _KINDS = (
 def parse_diagnostics(log: str, ptx: str = "") -> tuple[Diagnostic, ...]:
     """Messages of front end and assembler, without slots.
 
-    `ptx` is the text that the assembler complained about; its line information leads back to the source line.
+    `ptx` is the text that the assembler complained about; its line information leads back to the source
+    line.
     """
     found: list[Diagnostic] = []
     source_lines = _source_lines(ptx)
@@ -134,14 +138,21 @@ def _front_end(line: str, following: list[str]) -> Diagnostic | None:
         bare = _BARE_ERROR.match(line)
         return _diagnostic("error", None, bare["message"]) if bare else None
     message = match["message"]
-    for extra in following:
-        if not _CONTINUATION.match(extra) or extra.strip() == "^":
-            break
-        message += f"; {extra.strip()}"
+    message = "; ".join((message, *_continuation(following)))
     severity = match["severity"].removeprefix("catastrophic ")
     if match["file"].rsplit("/", 1)[-1] == SOURCE_NAME:
         return _diagnostic(severity, int(match["line"]), message)
     return _diagnostic(severity, None, f"{match['file']}({match['line']}): {message}")
+
+
+def _continuation(following: list[str]) -> list[str]:
+    """Lines such as `argument types are: (int)` between a message and the source line it quotes."""
+    for count, line in enumerate(following[: MAX_CONTINUATION + 2]):
+        if _CARET.match(line):
+            return [text.strip() for text in following[: max(count - 1, 0)]]
+        if _FRONT_END.match(line) or not line.strip():
+            break
+    return []
 
 
 def _assembler(line: str, source_lines: list[int | None]) -> Diagnostic | None:

@@ -55,7 +55,7 @@ def packable(region: Region, access: Load | Store, width: int) -> bool:
 
 
 class MapFamily:
-    """Each thread computes `items` vectors of `vector` neighbouring points, read in full before the first is used."""
+    """Each thread computes `items` vectors of `vector` neighbouring points, all read before use."""
 
     name = "map"
     doc = "pointwise graphs with broadcasts and views: every output element on its own"
@@ -78,10 +78,10 @@ class MapFamily:
             Slot("block", "config", "choice", (128, 256, 512, 1024), 128, "threads a block"),
             Slot("grid", "config", "choice", tuple(_BLOCKS_PER_SM), "exact",
                  "exact: a block a tile; persistent_N: N blocks a multiprocessor walk over all tiles"),
-            Slot("vector", "memory", "choice", (1, 2, 4), 1, "neighbouring elements a thread moves in one access"),
+            Slot("vector", "memory", "choice", (1, 2, 4), 1, "neighbouring elements in one access"),
             Slot("load_hint", "memory", "choice", ("default", "streaming", "no_allocate"), "default",
                  "cache hint of operands read once: streaming = evict first, no_allocate = past L1"),
-            Slot("store_hint", "memory", "choice", ("default", "streaming"), "default", "cache hint of the results"),
+            Slot("store_hint", "memory", "choice", ("default", "streaming"), "default", "hint of results"),
             Slot("items", "compute", "choice", (1, 2, 4, 8), 1,
                  "vectors a thread has in flight: all are loaded before the first is used"),
             Slot("body", "compute", "code", (body,), body,
@@ -113,7 +113,9 @@ class MapFamily:
         """Full-width accesses and several of them in flight once there is work for every multiprocessor."""
         region = _map(region)
         most = common.accesses(region)
-        vector = max(width for width in (1, 2, 4) if width == 1 or any(packable(region, a, width) for a in most))
+        vector = max(
+            width for width in (1, 2, 4) if width == 1 or any(packable(region, a, width) for a in most)
+        )
         fill = device.sms * device.threads_per_sm
         while vector > 1 and region.kept_size < fill * vector:
             vector //= 2
@@ -184,12 +186,12 @@ class MapFamily:
         threads = block * per_sm
         if per_sm == 0 or device.threads_per_sm // 2 <= threads <= device.threads_per_sm:
             return None
-        message = f"{per_sm} blocks of {block} threads a multiprocessor: half to all of its {device.threads_per_sm}"
+        message = f"{threads} threads a multiprocessor: must be half to all of its {device.threads_per_sm}"
         return Invalid(("grid", "block"), "grid", message)
 
     def _registers(self, region: Region, elements: int) -> int:
-        held = sum(elements * max(1, common.item_bytes(load) // 4) for load in region.loads if load.address is not None
-                   and load.address.terms)  # fmt: skip
+        varying = [load for load in region.loads if load.address is not None and load.address.terms]
+        held = elements * sum(max(1, common.item_bytes(load) // 4) for load in varying)
         return 18 + held + common.live_values(region.post, [store.var for store in region.stores])
 
     def _tiles(self, region: Region, values: Values) -> int:
@@ -220,7 +222,8 @@ class MapFamily:
             "signature": codegen.signature(codegen.parameters(region.loads, region.stores)),
             "constants": [codegen.load_line(load, names, index) for load in fixed],
             "alignment": " && ".join(
-                f"(!{operand['at']}::PACKED || aligned<VECTOR>({operand['pointer']}))" for operand in (*loads, *stores)
+                f"(!{operand['at']}::PACKED || aligned<VECTOR>({operand['pointer']}))"
+                for operand in (*loads, *stores)
             ),
             "operands": [*loads, *stores],
             "loads": loads,
@@ -277,6 +280,6 @@ def _load_context(region: Region, load: Load, names: dict[str, str], index: str)
 
 
 def _packed_text(region: Region, access: Load | Store) -> str:
-    """Constant expression over VECTOR for `packable`: true up to the largest width that divides everything."""
+    """Constant expression over VECTOR that says what `packable` says: true up to the largest legal width."""
     widths = [width for width in (2, 4) if packable(region, access, width)]
     return f"VECTOR <= {max(widths)}" if widths else "VECTOR == 1 && FLAT"

@@ -10,10 +10,21 @@ from warpsmith.kernels.families.global_reduce import GlobalReduceFamily
 from warpsmith.kernels.families.map import MapFamily
 from warpsmith.kernels.families.row import RowFamily
 from warpsmith.kernels.family import Family, KernelSpec, spec_for
-from warpsmith.kernels.region import AnyRegion
+from warpsmith.kernels.region import AnyRegion, Region
 
-FAMILIES: tuple[Family, ...] = (MapFamily(), RowFamily(), ColumnFamily(), GlobalReduceFamily(), GemmFamily())
-"""In order of preference: the first that does not refuse a region is what it was made for."""
+FAMILIES: tuple[Family, ...] = (
+    MapFamily(),
+    RowFamily(),
+    ColumnFamily(),
+    GlobalReduceFamily(),
+    GemmFamily(),
+)
+"""In order of preference where several can compute a region and its results fill the device."""
+
+_TEAM = {"row": 8.0, "column": 1 / 16}
+"""Blocks that a family can put on one result: a row a cluster of 8, a column 8 of a block's 128 threads."""
+_LONG = 2**15
+"""Reduced elements from which a second grid-wide stage costs little."""
 
 
 def family_named(name: str) -> Family:
@@ -21,19 +32,32 @@ def family_named(name: str) -> Family:
     for family in FAMILIES:
         if family.name == name:
             return family
-    raise UserError(f"no family named {name!r}: known are {', '.join(family.name for family in FAMILIES)}")
+    known = ", ".join(family.name for family in FAMILIES)
+    raise UserError(f"no family named {name!r}: known are {known}")
 
 
-def families_for(region: AnyRegion) -> tuple[Family, ...]:
-    """Every family that can compute the region, the preferred one first. NotYetError if there is none."""
-    found = tuple(family for family in FAMILIES if family.refuse(region) is None)
+def families_for(region: AnyRegion, device: DeviceModel | None = None) -> tuple[Family, ...]:
+    """Every family that can compute the region, the preferred one first. Raises NotYetError if there is none.
+
+    With a device, reductions to so few results that one team a result would leave most of it idle prefer the
+    grid-wide family.
+    """
+    found = [family for family in FAMILIES if family.refuse(region) is None]
     if not found:
         reasons = "; ".join(f"{family.name}: {family.refuse(region)}" for family in FAMILIES)
         operators = ", ".join(region.source_ops) or "region"
         raise NotYetError(f"no kernel family covers {operators} ({reasons})")
-    return found
+    if device is not None and _leaves_idle(found[0], region, device):
+        found.sort(key=lambda family: family.name != GlobalReduceFamily.name)
+    return tuple(found)
 
 
 def specs_for(region: AnyRegion, device: DeviceModel) -> list[KernelSpec]:
     """One search space for each family that can compute the region. Raises NotYetError if there is none."""
-    return [spec_for(family, region, device) for family in families_for(region)]
+    return [spec_for(family, region, device) for family in families_for(region, device)]
+
+
+def _leaves_idle(family: Family, region: AnyRegion, device: DeviceModel) -> bool:
+    if not isinstance(region, Region) or family.name not in _TEAM or region.reduced_size < _LONG:
+        return False
+    return region.kept_size * _TEAM[family.name] <= device.sms

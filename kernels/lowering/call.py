@@ -47,7 +47,8 @@ class Call:
 
     def common(self, *operands: Operand) -> tuple[Value, ...]:
         """The operands in the type torch compares them in: tensors decide, a number only lifts the kind."""
-        ctype: CType = max((o.ctype for o in operands if isinstance(o, Value)), key=_RANK.__getitem__, default="bool")
+        tensors = [operand.ctype for operand in operands if isinstance(operand, Value)]
+        ctype: CType = max(tensors, key=_RANK.__getitem__, default="bool")
         for operand in operands:
             if isinstance(operand, float):
                 ctype = "float"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import permutations
 from math import prod
 from typing import Any
 
-from warpsmith.kernels.errors import NotYetError
 from warpsmith.kernels.indexing import Algebra, Expr, row_major
+from warpsmith.kernels.lowering.axes import cut_all, inverted
 from warpsmith.kernels.lowering.evaluator import Evaluator, several_regions, unsupported
 from warpsmith.kernels.lowering.naming import Writer
 from warpsmith.kernels.lowering.space import output_strides
@@ -36,10 +35,27 @@ MATMULS: dict[str, _Form] = {
 
 
 def lower_matmul(graph: OpGraph, node: OpNode) -> MatmulRegion:
-    """The region around `node`, the graph's only contraction; NotYetError where more than one kernel is needed."""
+    """The region around `node`, the graph's only contraction; NotYetError where one kernel does not do."""
     if node.op not in MATMULS:
         raise unsupported(node, "this contraction")
     return _Lowering(graph, node).region()
+
+
+@dataclass(slots=True)
+class _Probe:
+    """Records at which places of the product an output wants it."""
+
+    lowering: _Lowering
+    met: dict[Index, None] = field(default_factory=dict)
+
+    def reduction(self, evaluator: Evaluator, node: OpNode, dims: tuple[int, ...], kept: Index) -> Value:
+        """As in the lowering itself."""
+        return self.lowering.reduction(evaluator, node, dims, kept)
+
+    def matmul(self, evaluator: Evaluator, node: OpNode, index: Index) -> Value:
+        """Record the place and go no further."""
+        self.met[index] = None
+        return evaluator.table.load("", "float32", None)
 
 
 @dataclass(slots=True)
@@ -72,9 +88,9 @@ class _Lowering:
 
     def region(self) -> MatmulRegion:
         """Operands first, then every output."""
+        a, b = self._argument(0, self.form.a), self._argument(1, self.form.b)
         roots = [self._output(position) for position in range(len(self.graph.outputs))]
         outside = [value for value, _ in roots]
-        a, b = self._argument(0, self.form.a), self._argument(1, self.form.b)
         for value in reachable([a, b, *outside]):
             if value is not self.accumulator:
                 self.writer.name(value, value.address)
@@ -111,30 +127,39 @@ class _Lowering:
         return self.evaluator.algebra.axis(name)
 
     def _argument(self, position: int, axes: str) -> Value:
-        value = self.evaluator.value(self._operand(position), tuple(self._axis(axis) for axis in axes))
-        if self.accumulator in reachable([value]):
-            raise several_regions(self.node, "feeds its own operand")
-        return value
+        return self.evaluator.value(self._operand(position), tuple(self._axis(axis) for axis in axes))
 
     def _output(self, position: int) -> tuple[Value, Index]:
-        """The output's value and index at (b, m, n), in the order of axes that brings the accumulator in place."""
+        """The output's value and index at (b, m, n), ordered so that each point uses its own accumulator."""
         name = self.graph.outputs[position].name
         shape = self.graph.spec(name).shape
-        axes = [axis for axis in "bmn" if self.sizes[axis] > 1]
-        if prod(shape) != prod(self.sizes[axis] for axis in axes):
-            raise NotYetError(f"needs several regions: output {position} ({name}) has {prod(shape)} elements, "
-                              f"the matmul {self.node.name} {prod(self.sizes[axis] for axis in axes)}")  # fmt: skip
+        points = prod(self.sizes[axis] for axis in "bmn")
+        if prod(shape) != points:
+            raise several_regions(self.node, f"has {points} elements, output {position} ({name}) {prod(shape)}")
+        index = self._inverse(name, shape)
+        return self.evaluator.value(name, index), index
+
+    def _inverse(self, name: str, shape: tuple[int, ...]) -> Index:
+        """Where in the output the accumulator of (b, m, n) ends up."""
+        sizes = {f"o{d}": size for d, size in enumerate(shape)}
+        probe = _Probe(self)
+        outer = Algebra(sizes)
+        index = tuple(outer.axis(axis) for axis in sizes)
+        Evaluator(self.graph, outer, ValueTable(), probe).value(name, index)
         algebra = self.evaluator.algebra
-        refusal: NotYetError | None = None
-        for order in permutations(axes):
-            strides = row_major([self.sizes[axis] for axis in order])
-            index = algebra.split(algebra.linear([self._axis(axis) for axis in order], strides), shape)
-            try:
-                return self.evaluator.value(name, index), index
-            except NotYetError as error:
-                refusal = refusal or error
-        assert refusal is not None
-        raise refusal
+        found = list(probe.met)
+        if not found:
+            axes = [self._axis(axis) for axis in "bmn"]
+            return algebra.split(algebra.linear(axes, row_major([self.sizes[axis] for axis in "bmn"])), shape)
+        digits, cut = cut_all(sizes, found[0])
+        extents = {part: extent for parts in digits.values() for part, extent, _ in parts}
+        solved = inverted(cut, list(self.form.out), extents, algebra)
+        if len(found) > 1 or solved is None:
+            raise several_regions(self.node, "is wanted at another place than the point that computes it")
+        return tuple(
+            algebra.add(Expr(), *(algebra.affine(solved[part], step) for part, _, step in parts))
+            for parts in digits.values()
+        )
 
     def _side(self, ends: Sequence[Value]) -> _Side:
         values = [value for value in reachable(ends) if value is not self.accumulator]

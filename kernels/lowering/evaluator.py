@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from warpsmith.kernels.errors import NotYetError
-from warpsmith.kernels.indexing import Algebra, Expr
+from warpsmith.kernels.indexing import Algebra
 from warpsmith.kernels.lowering.call import Call
 from warpsmith.kernels.lowering.ops import POINTWISE
 from warpsmith.kernels.lowering.reductions import REDUCTIONS
 from warpsmith.kernels.lowering.values import CTYPES, CType, Value, ValueTable
-from warpsmith.kernels.lowering.views import VIEWS, Index, View
+from warpsmith.kernels.lowering.views import VIEWS, Index, View, aligned
 from warpsmith.kernels.opgraph import NodeRef, OpGraph, OpNode
 
 
@@ -70,9 +70,7 @@ class Evaluator:
         def argument(value: Any) -> Any:
             if not isinstance(value, NodeRef):
                 return value
-            shape = self.graph.spec(value.name).shape
-            tail = index[len(index) - len(shape) :]
-            return self.value(value.name, tuple(Expr() if n == 1 else i for n, i in zip(shape, tail, strict=True)))
+            return self.value(value.name, aligned(index, self.graph.spec(value.name).shape))
 
         call = self.call(node, index)
         try:

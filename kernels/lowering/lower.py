@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from warpsmith.kernels.errors import NotYetError
@@ -18,9 +21,9 @@ _SCALARS = frozenset({"float32", "float64", "int64", "int32", "bool"})
 def lower(graph: OpGraph) -> AnyRegion:
     """The region of a whole graph.
 
-    Buffers are addressed from a tensor's first element (`data_ptr`), outputs in their spec's strides where those are
-    dense and row-major otherwise. Raises NotYetError for what no region says: operators outside the tables, tensors
-    other than float32, reductions over different axes, a reduction beside a matmul, two matmuls.
+    Buffers are addressed from a tensor's first element (`data_ptr`), outputs in their spec's strides where
+    those are dense, else row-major. Raises NotYetError for what no region says: operators outside the tables,
+    tensors other than float32, reductions over different axes, a reduction beside a matmul, two matmuls.
     """
     live = live_nodes(graph)
     for node in live:
@@ -31,9 +34,24 @@ def lower(graph: OpGraph) -> AnyRegion:
     if len(contractions) > 1:
         raise several_regions(contractions[1], f"is a second matmul beside {contractions[0].name}")
     indexed = replace(graph, node_index={node.name: node for node in graph.nodes})
-    if contractions:
-        return lower_matmul(indexed, contractions[0])
-    return assemble(indexed, find_space(indexed))
+    with _room_for_recursion(len(live)):
+        if contractions:
+            return lower_matmul(indexed, contractions[0])
+        return assemble(indexed, find_space(indexed))
+
+
+_FRAMES_A_NODE = 8
+
+
+@contextmanager
+def _room_for_recursion(nodes: int) -> Iterator[None]:
+    """Evaluation descends once a node, so a long chain of operators needs a deep stack."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(before + _FRAMES_A_NODE * nodes)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
 
 
 def live_nodes(graph: OpGraph) -> list[OpNode]:

@@ -1,8 +1,8 @@
-"""The pointwise operator table: primitive -> typed C++ lines, with torch's semantics in exact float32 arithmetic.
+"""The pointwise operator table: primitive -> typed C++ lines with torch's semantics in exact float32.
 
-Each entry is a function of the node's canonical arguments. A template names its operands `{0}`, `{1}`; they are always
-variables or literals, so naming one twice costs nothing. NaN propagates wherever torch propagates it. `special`
-counts work for the special-function units: exp, log, division, roots and the like.
+Each entry is a function of the node's canonical arguments. A template names its operands `{0}`, `{1}`; they
+are always variables or literals, so naming one twice costs nothing. NaN propagates wherever torch propagates
+it. `special` counts work for the special-function units: exp, log, division, roots and the like.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The reduction table: primitive -> what is folded, and in which type.
 
-Numerics: sums and products of floats run in float (families choose the order; parallel orders keep the error at or
-below eager's), of integers and booleans in int64. `max` and `min` let NaN win; `argmax` and `argmin` give the lowest
-index among equals, and the first NaN if there is one.
+Numerics: sums and products of floats run in float (families choose the order; parallel orders keep the error
+at or below eager's), of integers and booleans in int64. `max` and `min` let NaN win; `argmax` and `argmin`
+give the lowest index among equals, and the first NaN if there is one.
 """
 
 from __future__ import annotations

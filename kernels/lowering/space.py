@@ -1,4 +1,4 @@
-"""The iteration space of a region without matmul: which axes are kept, which reduced, and where each output stands."""
+"""The iteration space of a region without matmul: its kept and reduced axes, and where each output stands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from math import prod
 
 from warpsmith.kernels.errors import NotYetError
 from warpsmith.kernels.indexing import Algebra, Expr, row_major
-from warpsmith.kernels.lowering.axes import cut_axis, digit_cuts
+from warpsmith.kernels.lowering.axes import cut_axis, digit_cuts, recombined
 from warpsmith.kernels.lowering.evaluator import Evaluator, first_operand, several_regions, unsupported
 from warpsmith.kernels.lowering.reductions import REDUCTIONS
 from warpsmith.kernels.lowering.values import CType, ReductionKind, Value, ValueTable, reachable
@@ -81,7 +81,7 @@ def _probe(graph: OpGraph, position: int) -> _Probe:
 
 @dataclass(slots=True)
 class _Option:
-    """One way to walk the space: axes, the order in which reductions count the reduced ones, the primary's index."""
+    """One way to walk the space: axes, the order in which reductions count the reduced ones, output index."""
 
     sizes: dict[str, int]
     kept: tuple[str, ...]
@@ -111,7 +111,7 @@ def _options(graph: OpGraph, primary: _Probe) -> Iterator[_Option]:
 
 
 def _cut_by(sizes: dict[str, int], met: Sequence[Index]) -> tuple[dict[str, int], Index, tuple[str, ...]]:
-    """Cut output axes where reductions' kept indices do: (axes, output index over them, axes the indices use)."""
+    """Cut output axes where reductions' kept indices do: (axes, output index, axes the indices use)."""
     exprs = [expr for index in met for expr in index]
     cuts = {axis: digit_cuts(axis, size, exprs) for axis, size in sizes.items()}
     axes: dict[str, int] = {}
@@ -121,7 +121,7 @@ def _cut_by(sizes: dict[str, int], met: Sequence[Index]) -> tuple[dict[str, int]
         axes |= {name: extent for name, extent, _ in digits}
         index.append(digits)
     algebra = Algebra(axes)
-    whole = tuple(algebra.linear([algebra.axis(n) for n, _, _ in d], [step for _, _, step in d]) for d in index)
+    whole = tuple(recombined(algebra, digits) for digits in index)
     mapping = dict(zip(sizes, whole, strict=True))
     used = {axis for expr in exprs for axis in algebra.substitute(expr, mapping).axes}
     return axes, whole, tuple(axis for axis in axes if axis in used)
@@ -144,10 +144,11 @@ def _cheapest(graph: OpGraph, primary: _Probe, options: Sequence[_Option]) -> Sp
         except NotYetError as error:
             refusal = refusal or error
             continue
-        cost, floor = _cost([root.value for root in space.roots]), _buffers([root.value for root in space.roots])
+        values = [root.value for root in space.roots]
+        cost = _cost(values)
         if best is None or cost < best[0]:
             best = (cost, space)
-        if cost == floor:
+        if cost == _buffers(values):
             break
     if best is None:
         assert refusal is not None
@@ -177,7 +178,7 @@ class _Builder:
         return Root(position, self.evaluator.value(self.graph.outputs[position].name, index), index)
 
     def _place(self, position: int, roots: Sequence[Root]) -> Root:
-        """Try the orders in which the output's points may follow the axes; take the one that adds fewest loads."""
+        """Of the orders in which the output's points may follow the axes, the one that adds fewest loads."""
         kept, reduced = self.option.kept, self.option.reduced
         name = self.graph.outputs[position].name
         shape = self.graph.spec(name).shape
@@ -187,8 +188,8 @@ class _Builder:
         elif prod(shape) == kept_size * self.reduced_size:
             axes = tuple(axis for axis in self.option.sizes if axis in kept + reduced)
         else:
-            raise NotYetError(f"needs several regions: output {position} ({name}) has {prod(shape)} elements, "
-                              f"the region {kept_size} x {self.reduced_size}")  # fmt: skip
+            found = f"output {position} ({name}) has {prod(shape)} elements"
+            raise NotYetError(f"needs several regions: {found}, the region {kept_size} x {self.reduced_size}")
         base = [root.value for root in roots]
         best: tuple[int, Root] | None = None
         refusal: NotYetError | None = None
@@ -219,7 +220,8 @@ class _Builder:
         count = prod(extents)
         operand = first_operand(node)
         if count == 1:
-            return self._folded(node, evaluator.value(operand, _with_dims(kept, dims, [Expr()] * len(dims))), None)
+            value = evaluator.value(operand, _with_dims(kept, dims, [Expr()] * len(dims)))
+            return self._folded(node, value, None)
         self._check(node, count, kept)
         flat = self._flat(self.option.reduced)
         inner = self.algebra.split(flat, extents)

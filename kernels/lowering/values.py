@@ -1,4 +1,4 @@
-"""SSA values of a region under construction: loads, C++ lines and reductions, with common subexpressions shared."""
+"""SSA values of a region under construction: loads, C++ lines and reductions, equal ones shared."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ CTYPES: dict[str, CType] = {"float32": "float", "int32": "int", "int64": "long l
 class Value:
     """One scalar per point of the iteration space.
 
-    `load` reads `buffer[address]` (`address` None: a scalar argument); `line` is `template` with `{i}` for operands;
-    `index` is the integer `address` itself; `constant` is a literal; `reduce` folds its operand over the reduced axes.
+    `load` reads `buffer[address]` (`address` None: a scalar argument); `line` is `template` with `{i}` for
+    operands; `index` is the integer `address` itself; `constant` is a literal; `reduce` folds its operand
+    over the reduced axes.
     """
 
     id: int
@@ -42,7 +43,7 @@ class Value:
 
 @dataclass(slots=True)
 class ValueTable:
-    """Creates values; asking twice for the same thing gives the same value, so ids are topologically sorted."""
+    """Creates values; asking twice for the same thing gives the same value; ids are sorted topologically."""
 
     values: dict[tuple[object, ...], Value] = field(default_factory=dict)
 
@@ -69,7 +70,7 @@ class ValueTable:
     def reduce(self, kind: ReductionKind, operand: Value, ctype: CType, position: Expr | None) -> Value:
         """A reduction of `operand` over the reduced axes."""
         made = Value(0, "reduce", ctype, (operand,), reduction=kind, address=position)
-        return self._shared(("reduce", kind, operand.id, ctype), made)
+        return self._shared(("reduce", kind, operand.id, ctype, position), made)
 
     def cast(self, value: Value, ctype: CType) -> Value:
         """Conversion as C++ (and torch) does it; to bool it asks for non-zero."""
@@ -121,7 +122,9 @@ def _round_to_float32(number: float) -> float:
 
 
 def _shortest_float32(number: float) -> str:
-    """The fewest digits that read back as the same float32, with a point or exponent."""
+    """The fewest digits that read back as the same float32; whole numbers in full."""
+    if number == int(number) and abs(number) < 2**53:
+        return repr(number)
     for digits in range(1, 10):
         text = f"{number:.{digits}g}"
         if _round_to_float32(float(text)) == number:

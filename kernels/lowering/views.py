@@ -29,15 +29,19 @@ class View:
 ViewOp = Callable[..., Index]
 
 
+def aligned(index: Index, shape: Sequence[int]) -> Index:
+    """The index into an operand of `shape` that broadcasts to the index' tensor."""
+    tail = index[len(index) - len(shape) :]
+    return tuple(Expr() if size == 1 else i for size, i in zip(shape, tail, strict=True))
+
+
 def _permute(v: View, dims: Sequence[int]) -> Index:
     return tuple(v.index[dims.index(d)] for d in range(len(v.shape)))
 
 
 def _expand(v: View, shape: Sequence[int]) -> Index:
-    """Broadcasting, aligned at the last dimension."""
     del shape
-    tail = v.index[len(v.index) - len(v.shape) :]
-    return tuple(Expr() if size == 1 else i for size, i in zip(v.shape, tail, strict=True))
+    return aligned(v.index, v.shape)
 
 
 def _reshape(v: View, shape_or_dims: object) -> Index:

@@ -160,6 +160,10 @@ class ClusterHazards(Hazards):
         value: Array = (self.block_epoch[rows[:, 0]] << _BLOCK_SHIFT) | rows % self.cluster
         return value
 
+    def _reading_keys(self, request: Request, place: Array) -> Array:
+        """One record a block: that several of its threads read a word is no conflict between blocks."""
+        return np.broadcast_to(request.pick(self.keys(request.lanes)), place.shape)
+
 
 def _joined(before: Array, key: Array) -> Array:
     """A reading record with the readers before it in the same barrier interval."""

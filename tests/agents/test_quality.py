@@ -17,7 +17,8 @@ SEEDS = range(20)
 
 
 def tile_us(values: Values) -> float:
-    """A tiling with a narrow valley: work per block and reuse must match, and staging pays for large tiles only."""
+    """A tiling with a narrow valley: work per block and reuse must match, and staging pays for large tiles
+    only."""
     tile = [math.log2(int(values[n])) for n in ("tm", "tn", "tk")]
     threads = math.log2(int(values["tx"])) + math.log2(int(values["ty"]))
     work = tile[0] + tile[1] - threads
@@ -29,10 +30,14 @@ def tile_us(values: Values) -> float:
 TILES = tuple(
     Slot(name, "config", "choice", values, values[0], "")
     for name, values in {
-        "tm": (16, 32, 64, 128), "tn": (16, 32, 64, 128), "tk": (8, 16, 32), "tx": (4, 8, 16, 32), "ty": (4, 8, 16, 32),
+        "tm": (16, 32, 64, 128),
+        "tn": (16, 32, 64, 128),
+        "tk": (8, 16, 32),
+        "tx": (4, 8, 16, 32),
+        "ty": (4, 8, 16, 32),
         "stage": (False, True),
     }.items()
-)  # fmt: skip
+)
 
 
 def tile_answer(values: Values) -> Trial:
@@ -43,9 +48,7 @@ def tile_answer(values: Values) -> Trial:
     return Trial(values, tile_us(values))
 
 
-def best_found(
-    name: str, space: FormulaSpace, answer: Callable[[Values], Trial], budget: int, seed: int
-) -> float:
+def best_found(name: str, space: FormulaSpace, answer: Callable[[Values], Trial], budget: int, seed: int) -> float:
     trials = play(space, make_policy(name), answer, budget=budget, seed=seed, batch=2)
     return min(t.cost for t in trials if t.cost is not None)
 

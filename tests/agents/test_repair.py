@@ -13,10 +13,19 @@ from warpsmith.agents.synthetic import SLOTS, FormulaSpace, landscape_us, regist
 from warpsmith.kernels.records import Failure
 from warpsmith.kernels.slots import Values
 
-NEEDS = {"registers": lambda v: {"registers": float(registers(v)), "threads": float(v["block"])}, "none": dict}
+NEEDS = {
+    "registers": lambda v: {"registers": float(registers(v)), "threads": float(v["block"])},
+    "none": dict,
+}
 SPILLING: Values = {
-    "block": 256, "items": 8, "vector": 4, "residency": "registers", "unroll": 4, "fast_math": False, "scheme": "tree",
-}  # fmt: skip
+    "block": 256,
+    "items": 8,
+    "vector": 4,
+    "residency": "registers",
+    "unroll": 4,
+    "fast_math": False,
+    "scheme": "tree",
+}
 
 
 def spills(values: Values) -> Trial:
@@ -59,14 +68,27 @@ def evaluations_to_mend(
     while len(history) < 12:
         chosen = next_round(space, history, batch=batch, left=12)
         request = Request(
-            space, tuple(history), chosen.kind, chosen.count, 0, step, role=chosen.role, patient=chosen.patient
+            space,
+            tuple(history),
+            chosen.kind,
+            chosen.count,
+            0,
+            step,
+            role=chosen.role,
+            patient=chosen.patient,
         )
         for made in BuiltinPolicy().propose(request):
             told = answer(made.values)
             trial = Trial(
-                made.values, told.cost, failure=told.failure, spills=told.spills, kind=chosen.kind,
-                candidate=str(len(history)), base=made.base or "", step=step,
-            )  # fmt: skip
+                made.values,
+                told.cost,
+                failure=told.failure,
+                spills=told.spills,
+                kind=chosen.kind,
+                candidate=str(len(history)),
+                base=made.base or "",
+                step=step,
+            )
             history.append(trial)
             if not trial.ailing:
                 return len(history) - 1
@@ -96,9 +118,11 @@ def test_planted_faults_are_mended_within_four(
 def test_the_first_repair_is_made_by_an_owner_of_the_cause() -> None:
     space = FormulaSpace(SLOTS, {}, roles=True)
     patient = Trial(
-        SPILLING | {"block": 1024}, None, candidate="0",
+        SPILLING | {"block": 1024},
+        None,
+        candidate="0",
         failure=Failure(stage="launch", message="", kind="too_many_threads"),
-    )  # fmt: skip
+    )
     request = Request(space, (patient,), "repair", 1, 0, 1, patient=0)
     (made,) = BuiltinPolicy().propose(request)
     assert set(made.edits) == {"config"}

@@ -15,9 +15,7 @@ BROKEN = Failure(stage="compile", message="spilled", kind="spill")
 
 
 def flat(n: int, kind: str = "joint", cost: float | None = 10.0, first_step: int = 0) -> list[Trial]:
-    return [
-        Trial(SPACE.naive, cost, kind=kind, candidate=f"{first_step + i}", step=first_step + i) for i in range(n)
-    ]
+    return [Trial(SPACE.naive, cost, kind=kind, candidate=f"{first_step + i}", step=first_step + i) for i in range(n)]
 
 
 def test_the_first_round_starts_and_the_last_is_cut_to_the_budget() -> None:
@@ -52,7 +50,9 @@ def test_a_role_whose_counters_lag_is_asked_first() -> None:
 def test_repair_is_for_the_incumbent_the_hopeless_and_the_last_round() -> None:
     spilling = Trial(SPACE.naive, 10.0, spills=16, candidate="a")
     assert patient_of([spilling]) == 0
-    tried = [Trial(SPACE.naive, 11.0, spills=8, kind="repair", base="a", candidate=f"r{i}", step=1 + i) for i in range(4)]
+    tried = [
+        Trial(SPACE.naive, 11.0, spills=8, kind="repair", base="a", candidate=f"r{i}", step=1 + i) for i in range(4)
+    ]
     assert patient_of([spilling, *tried]) is None
     failed = Trial(SPACE.naive, None, failure=BROKEN, candidate="b", step=5)
     assert patient_of([failed]) == 0

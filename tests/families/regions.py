@@ -28,7 +28,9 @@ class Case:
         return self.name
 
 
-def line(var: str, text: str, *uses: str, level: Level = "full", ctype: str = "float", axes: bool = False) -> Line:
+def line(
+    var: str, text: str, *uses: str, level: Level = "full", ctype: str = "float", axes: bool = False
+) -> Line:
     return Line(var, ctype, text, level, uses, uses_axes=axes)
 
 
@@ -44,7 +46,7 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
 
 @dataclass
 class Space:
-    """Axes of a tensor shape, those in `dims` reduced: `k0, k1, ...` kept and `r0, r1, ...` reduced, in order."""
+    """Axes of a tensor shape: those in `dims` are reduced (`r0, r1, ...`), the others kept (`k0, k1, ...`)."""
 
     shape: tuple[int, ...]
     dims: tuple[int, ...] = ()
@@ -89,9 +91,16 @@ def build(
 ) -> Region:
     moved = sum(load.numel for load in loads) + sum(store.numel for store in stores)
     return Region(
-        kept=space.axes("k"), reduced=space.axes("r"), loads=tuple(loads), rounds=tuple(rounds), post=tuple(post),
-        stores=tuple(stores), flops=prod(space.shape), floor_bytes=4 * moved, source_ops=(name,),
-    )  # fmt: skip
+        kept=space.axes("k"),
+        reduced=space.axes("r"),
+        loads=tuple(loads),
+        rounds=tuple(rounds),
+        post=tuple(post),
+        stores=tuple(stores),
+        flops=prod(space.shape),
+        floor_bytes=4 * moved,
+        source_ops=(name,),
+    )
 
 
 def random(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -119,7 +128,9 @@ def pointwise(op: str, x: torch.Tensor) -> Case:
     """One input of any strides; the output has them too if they are dense, as in torch."""
     lines, function = POINTWISE[op]
     space, expected = Space(tuple(x.shape)), function(x)
-    region = build(space, [space.load("x", "in0", x)], [space.store("y", "out0", expected)], post=lines, name=op)
+    region = build(
+        space, [space.load("x", "in0", x)], [space.store("y", "out0", expected)], post=lines, name=op
+    )
     return Case(f"{op}{list(x.shape)}{list(x.stride())}", region, {"in0": x}, {"out0": expected})
 
 
@@ -148,7 +159,9 @@ def lower_triangle(rows: int, columns: int) -> Case:
     x, space = random(rows, columns), Space((rows, columns))
     expected = x.tril()
     post = [line("y", "k1 > k0 ? 0.0f : x", "x", axes=True)]
-    region = build(space, [space.load("x", "in0", x)], [space.store("y", "out0", expected)], post=post, name="tril")
+    region = build(
+        space, [space.load("x", "in0", x)], [space.store("y", "out0", expected)], post=post, name="tril"
+    )
     return Case(f"tril[{rows}, {columns}]", region, {"in0": x}, {"out0": expected})
 
 
@@ -215,7 +228,11 @@ def softmax(x: torch.Tensor, dim: int) -> Case:
             (),
         ),
     ]
-    post = [line("d1", "x - top", "x", "top"), line("e1", "expf(d1)", "d1"), line("y", "e1 / total", "e1", "total")]
+    post = [
+        line("d1", "x - top", "x", "top"),
+        line("e1", "expf(d1)", "d1"),
+        line("y", "e1 / total", "e1", "total"),
+    ]
     region = build(space, [space.load("x", "in0", x)], [space.store("y", "out0", expected)], rounds=rounds,
                    post=post, name="softmax")  # fmt: skip
     return Case(f"softmax{_suffix(x, [dim])}", region, {"in0": x}, {"out0": expected})

@@ -1,104 +1,95 @@
-"""Small graphs for tests: operators run eagerly while they are recorded, so every graph knows its right answer."""
+"""Graphs for tests: hand-built ones that know their right answer, and captured functions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch._decomp import core_aten_decompositions, get_decompositions
-from torch.fx.experimental.proxy_tensor import make_fx
 
-from warpsmith.kernels.lowering.contraction import MATMULS
-from warpsmith.kernels.lowering.reductions import REDUCTIONS
-from warpsmith.kernels.lowering.views import VIEWS
+from warpsmith.kernels.capture import capture
+from warpsmith.kernels.decompose import pattern_of
+from warpsmith.kernels.interpret import interpret
 from warpsmith.kernels.opgraph import GraphInput, NodeRef, OpGraph, OpNode, TensorSpec
+from warpsmith.kernels.problem import Problem, load_problem
+
+FUNCTIONS = Path(__file__).with_name("functions.py")
 
 
-def spec_of(tensor: torch.Tensor) -> TensorSpec:
-    """Shape, strides and dtype as the graph records them."""
-    return TensorSpec(
-        tuple(tensor.shape), tensor.stride(), str(tensor.dtype).removeprefix("torch."), tensor.storage_offset()
-    )
+@dataclass
+class Traced:
+    """A graph, what to feed it by reference (`in0`, `param:weight`), and what must come out."""
+
+    graph: OpGraph
+    feeds: dict[str, Any]
+    expected: list[torch.Tensor]
 
 
-def pattern_of(op: str, args: tuple[Any, ...]) -> str:
-    """The pattern capture would give an operator."""
-    if op in MATMULS:
-        return "matmul"
-    if op in REDUCTIONS and not (op in ("max", "min") and len(args) > 1 and isinstance(args[1], NodeRef)):
-        return "reduction"
-    if op in VIEWS:
-        return "view"
-    return "anchor" if op in ("cumsum", "convolution", "sort") else "pointwise"
+def graph_of(function: str, *shapes: str) -> OpGraph:
+    """The graph of a function of functions.py over float inputs, each given as `5,7,6`."""
+    return capture(_problem(function, shapes))
+
+
+def _problem(function: str, shapes: tuple[str, ...]) -> Problem:
+    inputs = " ".join(f"f32[{shape}]" for shape in shapes)
+    return load_problem(f"{FUNCTIONS}:{function}", inputs=inputs)
+
+
+def captured(function: str, *shapes: str) -> Traced:
+    """A function's graph with inputs and eager's outputs."""
+    problem = _problem(function, shapes)
+    graph = capture(problem)
+    instance = problem.instantiate(device="cpu", seed=3)
+    feeds = {f"in{i}": value for i, value in enumerate(instance.inputs)}
+    feeds |= {f"param:{name}": value.detach() for name, value in instance.parameters.items()}
+    return Traced(graph, feeds, instance.run())
 
 
 @dataclass
 class Recorder:
-    """Builds an OpGraph operator by operator."""
+    """Builds an OpGraph primitive by primitive, running each on the way."""
 
     inputs: dict[str, GraphInput] = field(default_factory=dict)
     nodes: list[OpNode] = field(default_factory=list)
-    values: dict[str, Any] = field(default_factory=dict)
+    values: dict[str, torch.Tensor] = field(default_factory=dict)
     feeds: dict[str, Any] = field(default_factory=dict)
 
-    def input(self, value: Any) -> NodeRef:
-        """A tensor or Python number handed to forward."""
+    def input(self, value: torch.Tensor) -> NodeRef:
+        """A tensor handed to forward."""
         name, ref = f"arg{len(self.inputs)}", f"in{len(self.inputs)}"
-        scalar = not isinstance(value, torch.Tensor)
-        spec = TensorSpec((), (), "float64") if scalar else spec_of(value)
-        self.inputs[name] = GraphInput(ref, spec, scalar)
+        self.inputs[name] = GraphInput(ref, spec_of(value))
         self.values[name] = self.feeds[ref] = value
         return NodeRef(name)
 
-    def op(self, op: str, *args: Any, **kwargs: Any) -> NodeRef:
-        """Run and record one ATen operator."""
-        real = [self.values[a.name] if isinstance(a, NodeRef) else a for a in args]
-        named = {k: self.values[a.name] if isinstance(a, NodeRef) else a for k, a in kwargs.items()}
-        out = getattr(torch.ops.aten, op)(*real, **named)
-        return self.record(op, args, kwargs, out)
+    def scalar(self, value: float) -> NodeRef:
+        """A Python number handed to forward."""
+        ref = self.input(torch.tensor(value))
+        leaf = self.inputs[ref.name]
+        self.inputs[ref.name] = GraphInput(leaf.ref, leaf.spec, scalar=True)
+        self.feeds[leaf.ref] = value
+        return ref
 
-    def record(self, op: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: torch.Tensor) -> NodeRef:
-        """Record an operator whose result is known."""
+    def op(self, op: str, *args: Any, dtype: str = "float32") -> NodeRef:
+        """Record a primitive with canonical arguments; `dtype` is what casts and constants give."""
         name = f"{op}_{len(self.nodes)}"
-        node = OpNode(name, op, pattern_of(op, args), args, kwargs, spec_of(out), out.numel(), 0, "model.py:7")  # type: ignore[arg-type]
-        self.nodes.append(node)
+        bare = OpNode(name, op, pattern_of(op), args, {}, TensorSpec((), (), dtype), 0, 0)
+        refs = [arg for arg in args if isinstance(arg, NodeRef)]
+        leaves = {ref.name: GraphInput(f"in{i}", spec_of(self.values[ref.name])) for i, ref in enumerate(refs)}
+        alone = OpGraph(leaves, (bare,), (NodeRef(name),), len(refs), {name: bare})
+        out = interpret(alone, [self.values[ref.name] for ref in refs], {})[0]
         self.values[name] = out
+        self.nodes.append(OpNode(name, op, pattern_of(op), args, {}, spec_of(out), out.numel(), 0, source="model.py:7"))
         return NodeRef(name)
 
-    def graph(self, *outputs: NodeRef) -> OpGraph:
+    def finish(self, *outputs: NodeRef) -> Traced:
         """The finished graph."""
         index = {node.name: node for node in self.nodes}
-        return OpGraph(self.inputs, tuple(self.nodes), outputs, len(self.inputs), index)
-
-    def expected(self, graph: OpGraph) -> list[torch.Tensor]:
-        """Eager results."""
-        return [self.values[ref.name] for ref in graph.outputs]
+        graph = OpGraph(self.inputs, tuple(self.nodes), outputs, len(self.inputs), index)
+        return Traced(graph, self.feeds, [self.values[ref.name] for ref in outputs])
 
 
-def traced(function: Callable[..., Any], *arguments: Any) -> tuple[Recorder, OpGraph]:
-    """A function's graph in core ATen operators."""
-    recorder = Recorder()
-    table = core_aten_decompositions() | get_decompositions([torch.ops.aten._softmax, torch.ops.aten._log_softmax])
-    module = make_fx(function, decomposition_table=table, tracing_mode="fake")(*arguments)
-    refs: dict[Any, NodeRef] = {}
-    queue = list(arguments)
-
-    def lift(value: Any) -> Any:
-        if isinstance(value, torch.fx.Node):
-            return refs[value]
-        return [lift(v) for v in value] if isinstance(value, list | tuple) else value
-
-    for node in module.graph.nodes:
-        if node.op == "placeholder":
-            refs[node] = recorder.input(queue.pop(0))
-        elif node.op == "call_function":
-            args, kwargs = tuple(lift(a) for a in node.args), {k: lift(v) for k, v in node.kwargs.items()}
-            real = [recorder.values[a.name] if isinstance(a, NodeRef) else a for a in args]
-            out = node.target(*real, **node.kwargs)
-            refs[node] = recorder.record(node.target.overloadpacket.__name__, args, kwargs, out)
-        elif node.op == "output":
-            results = lift(node.args[0])
-    outputs = results if isinstance(results, list) else [results]
-    return recorder, recorder.graph(*outputs)
+def spec_of(tensor: torch.Tensor) -> TensorSpec:
+    """Shape, strides and dtype as a graph records them."""
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return TensorSpec(tuple(tensor.shape), tensor.stride(), dtype, int(tensor.storage_offset()))

@@ -1,4 +1,4 @@
-"""Regions as plain sequential C++: the lines verbatim inside loops, compiled with g++ and called through ctypes."""
+"""Regions as plain sequential C++: the lines verbatim inside loops, compiled by g++, run through ctypes."""
 
 from __future__ import annotations
 
@@ -28,6 +28,15 @@ def program(region: AnyRegion, name: str) -> str:
     """A C++ function of all buffers that computes the region."""
     body = _matmul(region) if isinstance(region, MatmulRegion) else _loops(region)
     return f'extern "C" void {name}({", ".join(_parameters(region))}) {{\n{body}\n}}\n'
+
+
+def device_program(region: Region, name: str) -> str:
+    """A map as a CUDA kernel, one thread a point."""
+    (axis,) = region.kept
+    point = f"const long long {axis.name} = (long long)blockIdx.x * blockDim.x + threadIdx.x;"
+    lines = [_load(x) for x in region.loads] + [_line(x) for x in region.post] + [_store(x) for x in region.stores]
+    body = "\n".join([point, f"if ({axis.name} >= {axis.size}) return;", *lines])
+    return f'extern "C" __global__ void {name}({", ".join(_parameters(region))}) {{\n{body}\n}}\n'
 
 
 def _all_loads(region: AnyRegion) -> tuple[Load, ...]:
@@ -126,8 +135,8 @@ def _loops(region: Region) -> str:
 def _matmul(region: MatmulRegion) -> str:
     side_a = [_load(x) for x in region.a_loads] + [_line(x) for x in region.a_lines]
     side_b = [_load(x) for x in region.b_loads] + [_line(x) for x in region.b_lines]
-    step = ["{ float pa, pb;", "{", *side_a, f"pa = {region.a_var}; }}", "{", *side_b, f"pb = {region.b_var}; }}",
-            "acc += pa * pb; }"]  # fmt: skip
+    step = ["{ float pa, pb;", "{", *side_a, f"pa = {region.a_var}; }}"]
+    step += ["{", *side_b, f"pb = {region.b_var}; }}", "acc += pa * pb; }"]
     body = ["float acc = 0;", _nest((Axis("k", region.k),), "\n".join(step))]
     body += [_load(x) for x in region.epilogue_loads] + [_line(x) for x in region.epilogue]
     body += [_store(store) for store in region.stores]
@@ -144,7 +153,9 @@ def build(folder: Path, sources: list[str]) -> ctypes.CDLL:
     return ctypes.CDLL(str(library))
 
 
-def call(library: ctypes.CDLL, name: str, graph: OpGraph, region: AnyRegion, feeds: dict[str, Any]) -> list[torch.Tensor]:
+def call(
+    library: ctypes.CDLL, name: str, graph: OpGraph, region: AnyRegion, feeds: dict[str, Any]
+) -> list[torch.Tensor]:
     """Run a compiled region on its inputs; outputs start poisoned."""
     loads, stores = _arguments(region)
     made: dict[str, torch.Tensor] = {}

@@ -37,9 +37,17 @@ def new_store(folder: Path) -> RunStore:
     store = RunStore.create("search", folder)
     store.write_manifest(
         RunManifest(
-            run_id=store.run_id, created=utc_now(), config={}, versions={}, commit=None, device="none", arch="sm_90",
-            seed=0, problem_hash="0", problem_path="synthetic",
-        )  # fmt: skip
+            run_id=store.run_id,
+            created=utc_now(),
+            config={},
+            versions={},
+            commit=None,
+            device="none",
+            arch="sm_90",
+            seed=0,
+            problem_hash="0",
+            problem_path="synthetic",
+        )
     )
     return store
 

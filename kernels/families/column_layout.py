@@ -1,0 +1,90 @@
+"""Owns what the column family reads off a region: axis order, groups of loads, alignment, sweeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from warpsmith.kernels import codegen
+from warpsmith.kernels.families import common
+from warpsmith.kernels.region import Axis, Line, Load, Region, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Loads:
+    """Loads of a region by the axes that their addresses and predicates name."""
+
+    full: tuple[Load, ...]
+    kept: tuple[Load, ...]
+    reduced: tuple[Load, ...]
+    fixed: tuple[Load, ...]
+
+
+@lru_cache(maxsize=256)
+def ordered(region: Region) -> Region:
+    """Normal form with the contiguous kept axis last."""
+    region = common.normalised(region)
+    inner = inner_axis(region)
+    if inner is None:
+        raise ValueError("the column family needs a contiguous kept axis")
+    return replace(region, kept=(*(axis for axis in region.kept if axis != inner), inner))
+
+
+def inner_axis(region: Region) -> Axis | None:
+    """The kept axis along which the largest load that also depends on reduced axes has unit stride."""
+    full = max(loads_of(region).full, key=lambda load: load.numel)
+    address = common.address_of(full)
+    found = [axis for axis in region.kept if address.stride(axis.name) == 1 and axis.size > 1]
+    if not found and address.stride(region.kept[-1].name) == 1:
+        found = [region.kept[-1]]
+    return found[0] if found else None
+
+
+def loads_of(region: Region) -> Loads:
+    """Loads by the axes that they depend on."""
+    kept, reduced = ({axis.name for axis in axes} for axes in (region.kept, region.reduced))
+    groups: dict[tuple[bool, bool], list[Load]] = {}
+    for load in region.loads:
+        axes = axes_of(load)
+        groups.setdefault((bool(axes & kept), bool(axes & reduced)), []).append(load)
+    order = ((True, True), (True, False), (False, True), (False, False))
+    return Loads(*(tuple(groups.get(key, ())) for key in order))
+
+
+def axes_of(access: Load | Store) -> frozenset[str]:
+    """Axes that an access's address or predicate names (and other words of the predicate)."""
+    axes = access.address.axes if access.address is not None else frozenset()
+    guard = access.predicate if isinstance(access, Load) else None
+    return axes | frozenset(common.words(guard)) if guard else axes
+
+
+def packable(region: Region, access: Load | Store, width: int) -> bool:
+    """Whether whole vectors along the inner axis are contiguous and aligned."""
+    inner = region.kept[-1]
+    if inner.size % width or (isinstance(access, Load) and access.predicate is not None):
+        return False
+    return common.divisible(common.address_of(access), inner.name, width)
+
+
+def passes(region: Region) -> int:
+    """Sweeps over the full loads if nothing is held: one a round that needs them, one for the post stage."""
+    names = {load.var for load in loads_of(region).full}
+    stages = [used(stage.lines, [r.operand for r in stage.reductions]) for stage in region.rounds]
+    stages.append(used(region.post, [store.var for store in region.stores if store.level == "full"]))
+    return sum(bool(names & used) for used in stages)
+
+
+def used(lines: Iterable[Line], results: Iterable[str]) -> set[str]:
+    """Names that statements read, and the results asked of them."""
+    return {name for line in lines for name in line.uses} | set(results)
+
+
+def scratch_bytes(region: Region) -> int:
+    """Bytes of the largest reduction state, for joining threads that share a result."""
+    return max(codegen.state_bytes(reduction) for stage in region.rounds for reduction in stage.reductions)
+
+
+def suffix(region: Region, number: int) -> str:
+    """What tells the code slots of several rounds apart."""
+    return f"_{number}" if len(region.rounds) > 1 else ""

@@ -1,0 +1,111 @@
+"""Plan: what will be computed and at what least cost, as facts for roles and readable text for people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from warpsmith.kernels.lowering.lower import live_nodes, lower
+from warpsmith.kernels.opgraph import OpGraph
+from warpsmith.kernels.region import AnyRegion, Axis, Line, Load, MatmulRegion, Region, Store
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """One operator of the graph."""
+
+    name: str
+    op: str
+    pattern: str
+    shape: tuple[int, ...]
+    dtype: str
+    flops: int
+    bytes_moved: int
+    """Bytes read plus written if the node ran alone."""
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One region that one kernel (set) computes, and the floors below which no kernel can go."""
+
+    name: str
+    nodes: tuple[NodeFacts, ...]
+    region: AnyRegion
+    floor_bytes: int
+    """Every used input read once, every output written once."""
+    unfused_bytes: int
+    """Bytes moved if every node ran as its own kernel."""
+    flops: int
+
+    @property
+    def kind(self) -> str:
+        """`map`, `reduce-map` or `matmul`."""
+        if isinstance(self.region, MatmulRegion):
+            return "matmul"
+        return "reduce-map" if self.region.rounds else "map"
+
+    @property
+    def intensity(self) -> float:
+        """FLOPs per byte at the floor."""
+        return self.flops / self.floor_bytes
+
+    def describe(self) -> str:
+        """The plan as text: floors, axes, every read, line, reduction and write."""
+        head = [
+            f"{self.name}: one {self.kind} region of {len(self.nodes)} operators",
+            f"  floor {self.floor_bytes:,} bytes, {self.flops:,} FLOPs ({self.intensity:.2f} FLOP/byte); "
+            f"operator by operator {self.unfused_bytes:,} bytes",
+        ]
+        region = self.region
+        body = _matmul_text(region) if isinstance(region, MatmulRegion) else _region_text(region)
+        return "\n".join(head + [f"  {line}" for line in body])
+
+
+def plan(graph: OpGraph, name: str = "region0") -> Plan:
+    """The plan of a graph; raises NotYetError, naming the node, where one region does not do."""
+    region = lower(graph)
+    nodes = tuple(
+        NodeFacts(n.name, n.op, n.pattern, n.out.shape, n.out.dtype, n.flops, n.bytes_moved, n.source)
+        for n in live_nodes(graph)
+    )
+    unfused = sum(node.bytes_moved for node in nodes)
+    return Plan(name, nodes, region, graph.floor_bytes, unfused, graph.flops)
+
+
+def _region_text(region: Region) -> list[str]:
+    text = [f"kept {_axes(region.kept)}; reduced {_axes(region.reduced)}"]
+    text += [_load_text(load) for load in region.loads]
+    for number, turn in enumerate(region.rounds, 1):
+        text.append(f"round {number}")
+        text += [f"  {_line_text(line)}" for line in turn.lines]
+        text += [f"  {r.var} = {r.kind}({r.operand})" for r in turn.reductions]
+        text += [f"  {_line_text(line)}" for line in turn.finish]
+    text += [_line_text(line) for line in region.post]
+    return text + [_store_text(store) for store in region.stores]
+
+
+def _matmul_text(region: MatmulRegion) -> list[str]:
+    text = [f"batch {region.batch}, m {region.m}, n {region.n}, k {region.k}"]
+    text += [_load_text(load) for load in region.a_loads] + [_line_text(line) for line in region.a_lines]
+    text += [_load_text(load) for load in region.b_loads] + [_line_text(line) for line in region.b_lines]
+    text.append(f"acc = sum over k of {region.a_var} * {region.b_var}")
+    text += [_load_text(load) for load in region.epilogue_loads]
+    text += [_line_text(line) for line in region.epilogue]
+    return text + [_store_text(store) for store in region.stores]
+
+
+def _axes(axes: tuple[Axis, ...]) -> str:
+    return " x ".join(f"{axis.name}:{axis.size}" for axis in axes) or "none"
+
+
+def _load_text(load: Load) -> str:
+    place = "" if load.address is None else f"[{load.address.c_text('')}]".replace("()", "")
+    return f"{load.var} = {load.buffer}{place}  ({load.level}, {load.numel:,} elements)"
+
+
+def _line_text(line: Line) -> str:
+    return f"{line.var} = {line.text}"
+
+
+def _store_text(store: Store) -> str:
+    return f"{store.buffer}[{store.address.c_text('')}] = {store.var}".replace("()", "")

@@ -1,0 +1,64 @@
+"""The timing protocol on a real GPU: null tests, short kernels, screening, the roofline gate, baselines."""
+
+import asyncio
+
+import gpu_candidates as kernels
+import pytest
+
+from warpsmith.kernels.records import LibraryStep
+from warpsmith.tools.baseline import measure_baselines
+from warpsmith.tools.evaluate import Roof
+
+pytestmark = pytest.mark.gpu
+
+
+def run(problem, folder, candidate, *, level="full", **more):
+    async def body():
+        async with kernels.evaluator(problem, folder, **more) as judge:
+            return (await judge.evaluate([candidate], level=level))[0]
+
+    return asyncio.run(body())
+
+
+def product():
+    return kernels.candidate("", LibraryStep(library="matmul", args=("in0", "in1"), out="out0"))
+
+
+def test_the_same_operator_against_itself_is_even(tmp_path):
+    problem = kernels.write_problem(tmp_path, kernels.PRODUCT)
+    outcome = run(problem, tmp_path, product(), baselines=("eager",))
+    assert outcome.status == "ok", outcome.failure
+    assert outcome.speedup["eager"].value == pytest.approx(1.0, abs=0.05)
+
+
+def test_short_kernels_are_timed_through_a_graph(tmp_path):
+    problem = kernels.write_problem(tmp_path, kernels.PROBLEM.replace("512, 4096", "512, 256"))
+    step = kernels.step("softmax", block=128, shared=1024, args=("in0", "out0", {"i32": 256}))
+    outcome = run(problem, tmp_path, kernels.candidate(kernels.SOFTMAX, step))
+    assert outcome.status == "ok", outcome.failure
+    assert any("graph of" in text for text in outcome.warnings), outcome.warnings
+    assert outcome.time_us.p50 < 20
+
+
+def test_screening_times_the_candidate_alone(tmp_path):
+    candidate = kernels.candidate(kernels.SOFTMAX, kernels.step("softmax"))
+    outcome = run(kernels.write_problem(tmp_path), tmp_path, candidate, level="screen")
+    assert outcome.status == "screened"
+    assert outcome.speedup is None
+    assert outcome.time_us.n <= 12
+
+
+def test_a_time_below_the_floor_is_suspicious(tmp_path):
+    candidate = kernels.candidate(kernels.SOFTMAX, kernels.step("softmax"))
+    roof = Roof(floor_us=1e6, gate_us=9e5)
+    outcome = run(kernels.write_problem(tmp_path), tmp_path, candidate, roof=roof)
+    assert outcome.status == "suspicious"
+    assert outcome.failure.kind == "below_floor"
+
+
+def test_baselines_are_measured_by_mode(tmp_path):
+    problem = kernels.write_problem(tmp_path)
+    target = kernels.evaluator(problem, tmp_path).target
+    found = asyncio.run(measure_baselines(problem.ref, target, modes=("eager", "compile")))
+    assert found.times_us["eager"].p50 > 1
+    assert set(found.times_us) | {note.split("`")[1] for note in found.notes} == {"eager", "compile"}

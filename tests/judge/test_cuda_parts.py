@@ -1,0 +1,144 @@
+"""The parts of the CUDA backend that need no GPU: argument packing, launch structures, locks, statistics."""
+
+import ctypes
+import gc
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from warpsmith.kernels.errors import SandboxTimeout
+from warpsmith.sandbox.cuda.arguments import ArgumentError, Parameter, entry_parameters, pack, parameter_array
+from warpsmith.sandbox.cuda.driver import LaunchAttribute, LaunchConfig, launch_config
+from warpsmith.sandbox.cuda.library import LibraryError, library_call
+from warpsmith.sandbox.cuda.lock import exclusive
+from warpsmith.tools.statistics import half_width, quantiles, speedup
+
+PTX = """
+.version 8.8
+.target sm_90
+.visible .entry first(
+	.param .u64 .ptr .align 1 first_param_0,
+	.param .u32 first_param_1,
+	.param .f32 first_param_2,
+	.param .u64 first_param_3,
+	.param .f64 first_param_4,
+	.param .align 8 .b8 first_param_5[24]
+)
+{ ret; }
+.visible .entry none()
+{ ret; }
+"""
+
+
+def test_parameters_as_ptx_declares_them():
+    found = entry_parameters(PTX)
+    kinds = [(p.kind, p.size) for p in found["first"]]
+    assert kinds == [("u", 8), ("u", 4), ("f", 4), ("u", 8), ("f", 8), ("b", 24)]
+    assert found["none"] == ()
+
+
+def test_arguments_take_exactly_the_declared_width():
+    parameters = entry_parameters(PTX)["first"][:5]
+    x = torch.zeros(4)
+    packed = pack(["x", {"i32": -3}, "scale", {"i64": 1 << 40}, {"f64": 0.5}], parameters, {"x": x, "scale": 2})
+    assert [type(value) for value in packed] == [np.uint64, np.int32, np.float32, np.int64, np.float64]
+    assert packed[0] == x.data_ptr()
+    assert packed[2] == 2.0
+    addresses, cells = parameter_array(packed)
+    assert ctypes.c_int32.from_address(addresses[1]).value == -3
+    assert ctypes.c_double.from_address(addresses[4]).value == 0.5
+    assert len(cells) == 5
+
+
+@pytest.mark.parametrize(
+    ("argument", "parameter", "message"),
+    [
+        ({"i32": 1}, Parameter("u", 8), r"gives i32, the kernel takes \.u64"),
+        ({"f32": 1.0}, Parameter("u", 4), r"gives f32"),
+        ({"i32": 1}, Parameter("f", 4), r"gives i32"),
+        ({"i32": 1 << 31}, Parameter("u", 4), "does not fit"),
+        ({"i32": 1.5}, Parameter("u", 4), "no integer"),
+        ({"i31": 1}, Parameter("u", 4), "no scalar type"),
+        ("x", Parameter("u", 4), "is a tensor"),
+        ("y", Parameter("u", 8), "nothing is called 'y'"),
+        ("half", Parameter("u", 4), "no integer"),
+    ],
+)
+def test_arguments_that_do_not_fit(argument, parameter, message):
+    with pytest.raises(ArgumentError, match=message):
+        pack([argument], [parameter], {"x": torch.zeros(1), "half": 0.5})
+
+
+def test_too_few_arguments_never_reach_the_driver():
+    with pytest.raises(ArgumentError, match="takes 2 arguments, the plan gives 1"):
+        pack([{"i32": 1}], [Parameter("u", 4)] * 2, {})
+
+
+def test_launch_structures_have_the_layout_of_cuda_h():
+    assert ctypes.sizeof(LaunchAttribute) == 72
+    assert LaunchAttribute.value.offset == 8
+    assert ctypes.sizeof(LaunchConfig) == 56
+    assert (LaunchConfig.shared_bytes.offset, LaunchConfig.stream.offset) == (24, 32)
+    assert (LaunchConfig.attributes.offset, LaunchConfig.attribute_count.offset) == (40, 48)
+    config = launch_config(
+        grid=(1 << 20, 2, 3), block=(256, 1, 1), cluster=(4, 1, 1), shared_bytes=99, stream=1 << 40, cooperative=True
+    )
+    gc.collect()
+    assert (config.grid.x, config.grid.z, config.shared_bytes, config.stream) == (1 << 20, 3, 99, 1 << 40)
+    assert config.attribute_count == 2
+    assert (config.attributes[0].id, config.attributes[0].value.cluster.x) == (4, 4)
+    assert (config.attributes[1].id, config.attributes[1].value.cooperative) == (2, 1)
+    one = (1, 1, 1)
+    plain = launch_config(grid=one, block=one, cluster=one, shared_bytes=0, stream=0, cooperative=False)
+    assert plain.attribute_count == 0
+
+
+def test_library_steps_come_from_the_list_and_write_outputs_only():
+    values = {"in0": torch.rand(3, 4), "in1": torch.rand(4, 5), "out0": torch.zeros(3, 5)}
+    library_call("mm", ["in0", "in1"], "out0", {}, values)()
+    assert torch.equal(values["out0"], values["in0"] @ values["in1"])
+    bias = {**values, "param:b": torch.rand(5)}
+    library_call("addmm", ["param:b", "in0", "in1"], "out0", {"alpha": 2.0}, bias)()
+    assert torch.allclose(values["out0"], bias["param:b"] + 2 * values["in0"] @ values["in1"])
+    wrong = [("softmax", "out0", {}), ("mm", "in0", {}), ("mm", "out0", {"out": 1}), ("mm", "o", {})]
+    for name, out, keywords in wrong:
+        with pytest.raises(LibraryError):
+            library_call(name, ["in0", "in1"], out, keywords, values)
+    with pytest.raises(LibraryError, match="nothing is called"):
+        library_call("mm", ["in0", "in7"], "out0", {}, values)
+
+
+def test_one_process_at_a_time_holds_a_device(tmp_path):
+    script = (
+        "import sys; from pathlib import Path; from warpsmith.sandbox.cuda.lock import exclusive\n"
+        "with exclusive('ab', folder=Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(SandboxTimeout), exclusive("ab", timeout_s=0.05, folder=tmp_path):
+            pass
+        with exclusive("cd", timeout_s=0.05, folder=tmp_path):
+            pass
+        other.kill()
+        other.wait()
+    with exclusive("ab", timeout_s=5, folder=tmp_path):
+        pass
+
+
+def test_statistics_of_paired_samples():
+    noise = np.random.default_rng(1).normal(1, 0.02, (2, 60))
+    own, other = 10 * noise[0], 15 * noise[1]
+    found = speedup(other, own)
+    assert found == speedup(other, own)
+    assert found.low < 1.5 < found.high
+    assert half_width(found) < 0.02
+    null = speedup(own, own)
+    assert (null.value, null.low, null.high) == (1.0, 1.0, 1.0)
+    spread = quantiles(range(101))
+    assert (spread.p10, spread.p50, spread.p90, spread.n) == (10, 50, 90, 101)
+    with pytest.raises(ValueError, match="no pairs"):
+        speedup([], own)

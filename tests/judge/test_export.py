@@ -1,0 +1,116 @@
+"""Exports: a ModelNew that keeps constructor and state of the original and depends on nothing of ours."""
+
+import ast
+import subprocess
+import sys
+
+import judge_problems as problems
+import pytest
+import torch
+
+from warpsmith.kernels.errors import UserError
+from warpsmith.kernels.problem import load_problem
+from warpsmith.kernels.records import Buffer, Candidate, KernelStep, LaunchPlan, Outcome, Quantiles, RunManifest
+from warpsmith.tools.export import export, model_new, pinned
+from warpsmith.tools.store import RunStore
+
+SOURCE = 'extern "C" __global__ void k(const float* x, float* out) {}\n'
+
+
+def plan(*args, **more):
+    step = KernelStep(kernel="k", grid=(1, 1, 1), block=(32, 1, 1), args=args, **more)
+    return LaunchPlan(steps=(step,), buffers={"tmp0": Buffer(dtype="float32", shape=(4,), init="zero")})
+
+
+def loaded_text(text):
+    namespace: dict = {"__name__": "exported"}
+    exec(compile(text, "model_new.py", "exec"), namespace)
+    return namespace
+
+
+def test_model_new_keeps_the_module_and_imports_nothing_of_ours(tmp_path):
+    problem = problems.problem(tmp_path, problems.LAYER_NORM)
+    made = Candidate(source=SOURCE, plan=plan("in0", "param:norm.weight", "param:norm.bias", "out0", "tmp0"))
+    text = model_new(problem, made, arch="sm_90")
+    imported = {
+        name.split(".")[0]
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for name in ([node.module] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names])
+    }
+    assert imported == {"torch", "numpy", "cupy", "base64", "ctypes", "operator"}
+    exported = loaded_text(text)
+    model = exported["ModelNew"](*exported["get_init_inputs"]())
+    original = exported["Model"](*exported["get_init_inputs"]())
+    assert list(model.state_dict()) == list(original.state_dict()) == ["norm.weight", "norm.bias"]
+    model.load_state_dict(original.state_dict())
+    with pytest.raises(ValueError, match=r"verified for float32 of shape \(16, 96\)"):
+        model(torch.rand(16, 97))
+    with pytest.raises(ValueError, match="runs on an NVIDIA GPU"):
+        model(torch.rand(16, 96))
+    with pytest.raises(ValueError, match="takes 1 inputs"):
+        model(torch.rand(16, 96), torch.rand(1))
+
+
+def test_exported_file_runs_in_a_process_without_us(tmp_path):
+    problem = problems.problem(tmp_path, problems.SOFTMAX)
+    cluster = plan("in0", "out0", cluster=(2, 1, 1))
+    (tmp_path / "model_new.py").write_text(model_new(problem, Candidate(source=SOURCE, plan=cluster), arch="sm_90"))
+    script = "import model_new as m; m.ModelNew(); print('warpsmith' in __import__('sys').modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env={"PATH": ""}, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "False\n", done.stderr
+
+
+def test_numbers_among_the_inputs_take_the_type_of_their_parameter(tmp_path):
+    path = tmp_path / "scale.py"
+    path.write_text("import torch\ndef scale(a, s, n):\n    return a * s + n\n")
+    problem = load_problem(f"{path}:scale", inputs="f32[8,8] 3.5 2")
+    source = 'extern "C" __global__ void k(const float* a, float s, long long n, float* out) {}\n'
+    types = ("u64 .ptr .align 1", "f32", "u64", "u64")
+    ptx = ".visible .entry k(\n" + ",\n".join(f".param .{t} k_{n}" for n, t in enumerate(types)) + "\n)"
+    made = Candidate(source=source, plan=plan("in0", "in1", "in2", "out0"))
+    exported = loaded_text(model_new(problem, made, arch="sm_90", ptx=ptx))
+    assert exported["_STEPS"][0]["args"] == ["in0", {"f32": "in1"}, {"i64": "in2"}, "out0"]
+    assert isinstance(exported["ModelNew"](), torch.nn.Module)
+
+
+def test_overrides_are_written_into_the_copied_source():
+    source = "a = 1\nb = (2,\n     3)\nwords = 'é'; c = a + 1\n"
+    assert pinned(source, {"b": "(300,)", "c": "7"}) == "a = 1\nb = (300,)\nwords = 'é'; c = 7\n"
+
+
+def test_export_of_a_run(tmp_path):
+    problem = problems.problem(tmp_path, problems.SOFTMAX, dim="64")
+    made = Candidate(source=SOURCE, plan=plan("in0", "out0"))
+    time = Quantiles(p10=1.0, p50=1.0, p90=1.0, n=3)
+    with RunStore.create("x", tmp_path / "runs") as store:
+        store.write_manifest(
+            RunManifest(
+                run_id=store.run_id,
+                created="",
+                config={"problem": problem.ref.model_dump(mode="json")},
+                versions={},
+                commit=None,
+                device="d",
+                arch="sm_90",
+                seed=0,
+                problem_hash=problem.hash,
+                problem_path=str(problem.path),
+            )
+        )
+        with pytest.raises(UserError, match="no verified candidate"):
+            export(store, "cu")
+        store.put_candidate(made)
+        outcome = Outcome(candidate=made.id, problem_hash=problem.hash, status="ok", time_us=time)
+        store.append_outcome(outcome)
+        kernel, launch = export(store, "cu", to=tmp_path / "there")
+        assert kernel.read_text() == SOURCE
+        assert LaunchPlan.model_validate_json(launch.read_text()) == made.plan
+        (path,) = export(store, "model_new")
+        assert path == store.folder / "best" / "model_new.py"
+        assert "(8, 64)" in path.read_text()
+        problem.path.write_text(problem.source + "\n# changed\n")
+        with pytest.raises(UserError, match="changed since"):
+            export(store, "model_new")
