@@ -199,9 +199,7 @@ def f32_to_half(a: Array, kind: str, mode: str = "rn") -> Array:
             near = a.astype(np.float32)
             a = _odd32(near, a - near.astype(np.float64))
         raw = a.view(np.uint32)
-        bits = ((raw + np.uint32(0x7FFF) + ((raw >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype(
-            np.uint16
-        )
+        bits = ((raw + np.uint32(0x7FFF) + ((raw >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype(np.uint16)
     return np.where(np.isnan(a), np.uint16(0x7FFF), bits)
 
 

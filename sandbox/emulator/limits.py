@@ -62,9 +62,7 @@ def _check_block(step: KernelStep, function: Function) -> Failure | None:
     if min(step.block) < 1:
         return _failure("too_many_threads", step, f"block {step.block} has a dimension below 1")
     if threads > 1024 or any(size > most for size, most in zip(step.block, MAX_BLOCK, strict=True)):
-        return _failure(
-            "too_many_threads", step, f"block {step.block} has {threads} threads, 1024 are allowed"
-        )
+        return _failure("too_many_threads", step, f"block {step.block} has {threads} threads, 1024 are allowed")
     required = function.directives.get("reqntid")
     most = function.directives.get("maxntid")
     if most and threads > _product(most):
@@ -99,9 +97,7 @@ def _check_cluster(step: KernelStep, function: Function, arch: str) -> Failure |
     if size == 1:
         return None
     if min(step.cluster) < 1 or size > MAX_CLUSTER:
-        return _failure(
-            "cluster", step, f"cluster {step.cluster} has {size} blocks, {MAX_CLUSTER} are allowed"
-        )
+        return _failure("cluster", step, f"cluster {step.cluster} has {size} blocks, {MAX_CLUSTER} are allowed")
     if capability(arch) < 90:
         return _failure("cluster", step, f"{arch} has no clusters")
     if any(grid % cluster for grid, cluster in zip(step.grid, step.cluster, strict=True)):
@@ -127,6 +123,6 @@ def _check_registers(step: KernelStep, resources: KernelResources | None) -> Fai
     if warps * per_warp > _REGISTERS:
         return _failure(
             "registers", step,
-            f"{resources.registers} registers a thread and {_product(step.block)} threads exceed {_REGISTERS} registers",
+            f"{_product(step.block)} threads of {resources.registers} registers exceed {_REGISTERS} registers",
         )  # fmt: skip
     return None
