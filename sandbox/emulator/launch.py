@@ -20,7 +20,7 @@ from warpsmith.sandbox.emulator.violations import Violation
 
 DEFAULT_STEP_LIMIT = 1_000_000
 """Executed blocks of code in one batch after which a kernel counts as hanging."""
-_LANES_PER_BATCH = 32768
+_LANES_PER_BATCH = 65536
 _STATE_PER_BATCH = 256 << 20
 
 
