@@ -147,9 +147,7 @@ class Lanes:
         if guard is None:
             return self.mask
         if self.mask is None:
-            if guard.size == 1 or guard.shape != self.shape:
-                return None if guard.all() else guard
-            return guard
+            return None if guard.all() else guard
         return self.mask & guard
 
 
