@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from emulator.kit import HEADER, aligned, cuda, good, run
 
-from warpsmith.sandbox.emulator.cfg import EXIT, build_blocks, solve_liveness
+from warpsmith.sandbox.emulator.cfg import EXIT, Block, build_blocks, solve_liveness
 from warpsmith.sandbox.emulator.inline import inlined
 from warpsmith.sandbox.emulator.parser import parse_module
 from warpsmith.sandbox.emulator.ptx import Imm, Instr, Mem, PtxError, Refused, Reg, Sym
@@ -64,7 +64,8 @@ pointer */
 def test_inline_assembly_scopes_keep_their_names_apart() -> None:
     text = cuda("""extern "C" __global__ void k(int* x) {
       int a, b;
-      asm("{ .reg .b32 t; .reg .pred p; add.s32 t, %1, 1; setp.gt.s32 p, t, 3; selp.b32 %0, t, 0, p; }" : "=r"(a) : "r"(x[0]));
+      asm("{ .reg .b32 t; .reg .pred p; add.s32 t, %1, 1; setp.gt.s32 p, t, 3; selp.b32 %0, t, 0, p; }"
+        : "=r"(a) : "r"(x[0]));
       asm("{ .reg .b32 t; mul.lo.s32 t, %1, 10; { .reg .b32 t; mov.b32 t, 5; } add.s32 %0, t, 2; }" : "=r"(b) : "r"(a));
       x[0] = a; x[1] = b;
     }""")
@@ -112,15 +113,11 @@ def test_branches_to_a_plain_return_leave_at_once() -> None:
 
 
 def test_liveness_over_a_loop() -> None:
-    module = parse_module(entry(" mov.u32 %r1, 0;\nL: add.s32 %r1, %r1, %r2;\n @%p1 bra L;\n mov.u32 %r3, %r1;"))
-    blocks = build_blocks(inlined(module, module.functions["k"]))
-    uses = [{"%r2"} if not block.index else {"%r1", "%r2"} for block in blocks]
-    live_in, live_out = solve_liveness(
-        blocks, [set(), {"%r1", "%r2", "%p1"}, {"%r1"}, *uses[3:]], [{"%r1"}, {"%r1"}, {"%r3"}, set()][: len(blocks)]
-    )
-    assert live_in[0] >= {"%r2", "%p1"}
-    assert "%r1" in live_out[1]
-    assert "%r3" not in live_out[2] or len(blocks) > 3
+    first, loop, last = Block(0, targets=[1]), Block(1, kind="cond", targets=[1, 2]), Block(2, targets=[EXIT])
+    uses = [set(), {"sum", "step", "more"}, {"sum"}]
+    live_in, live_out = solve_liveness([first, loop, last], uses, [{"sum"}, {"sum"}, {"copy"}])
+    assert live_in == [{"step", "more"}, {"sum", "step", "more"}, {"sum"}]
+    assert live_out == [{"sum", "step", "more"}, {"sum", "step", "more"}, set()]
 
 
 def test_what_cannot_be_inlined_is_refused() -> None:
