@@ -227,9 +227,13 @@ A: bar.sync 2, 96;
     caught(run(text, "k", (1,), (64,), []), "deadlock", "never arrive")
 
 
-def test_hang_is_found_by_the_step_limit() -> None:
+def test_endless_loops_are_found() -> None:
+    counts = cuda(K + "(volatile int* x) { unsigned i = 0; do i += x[0]; while (i != 0xfffffff1u); x[1] = i; }")
+    caught(run(counts, "k", (1,), (32,), [aligned([1, 0], np.int32)], step_limit=500), "hang", "500 steps")
+    circles = run(counts, "k", (1,), (32,), [aligned([0, 0], np.int32)], step_limit=10**6)
+    caught(circles, "hang", "circles", "source line 1")
     text = cuda(K + "(volatile int* x) { while (x[0] == 0) { } }")
-    caught(run(text, "k", (1,), (32,), [aligned([0], np.int32)], step_limit=500), "hang", "500 steps")
+    caught(run(text, "k", (1,), (32,), [aligned([0], np.int32)], step_limit=10**6), "hang", "circles")
     good(run(text, "k", (1,), (32,), [aligned([1], np.int32)], step_limit=500))
 
 
