@@ -93,7 +93,10 @@ def verify(
 def _judge_sets(session: Session, loaded: Loaded, level: Literal["quick", "full"], atomics: bool) -> _Progress:
     """Runs the kinds of a level until one fails."""
     progress = _Progress()
+    inputs: InputSet | None = None
     for name in session.names(level):
+        # A set that the session does not keep has to go before the next is made.
+        inputs = None
         inputs = session.input_set(name)
         if inputs is not None and not _check(session, loaded, inputs, progress, level == "full", atomics):
             break
