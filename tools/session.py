@@ -3,6 +3,7 @@ baselines."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 from collections.abc import Callable, Mapping
@@ -127,6 +128,15 @@ class Session:
             if oracle.is_out_of_memory(error):
                 raise oracle.too_large(error, self.backend.label) from error
             raise
+
+    def alone(self) -> contextlib.AbstractContextManager[None]:
+        """While entered, no other process of ours uses the GPU: what one verifies would disturb what another times."""
+        if self.backend.torch_device.type != "cuda":
+            return contextlib.nullcontext()
+        from warpsmith.sandbox.cuda.facts import identity
+        from warpsmith.sandbox.cuda.lock import exclusive
+
+        return exclusive(identity(self.backend.torch_device.index or 0).uuid)
 
     def release(self) -> None:
         """Gives up kept sets and buffers."""

@@ -51,14 +51,16 @@ def run_job(payload: Mapping[str, Any]) -> dict[str, Any]:
     session = session_for(payload)
     plan = LaunchPlan.model_validate(payload["plan"])
     report = CompileReport.model_validate(payload["report"])
-    verdict, warnings = verify(session, plan, report, level=payload["level"])
+    with session.alone():
+        verdict, warnings = verify(session, plan, report, level=payload["level"])
     return {"report": verdict.model_dump(mode="json"), "warnings": warnings}
 
 
 def prepare_job(payload: Mapping[str, Any]) -> dict[str, Any]:
     """Worker job: makes the inputs and references of a level. Gives the kinds that the problem admits."""
     session = session_for(payload)
-    kinds = [name for name in session.names(payload["level"]) if session.input_set(name) is not None]
+    with session.alone():
+        kinds = [name for name in session.names(payload["level"]) if session.input_set(name) is not None]
     return {"kinds": kinds, "dropped": session.dropped, "device": session.backend.label}
 
 
