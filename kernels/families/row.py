@@ -20,8 +20,6 @@ from warpsmith.kernels.slots import Role, Slot, Values
 
 KERNEL = "row_reduce"
 ENUMS = {"residency": "Residency", "cache_hint": "Hint", "scheme": "Scheme", "passes": "Passes"}
-FEW_ROWS, LONG_ROW = 8, 1 << 16
-"""Fewer rows than this, each of that many elements, would leave most of a GPU idle even in clusters."""
 NAIVE: Values = {
     "threads": 128, "rows": 1, "cluster": 1, "residency": "reread", "vector": 1, "cache_hint": "default",
     "unroll": 1, "scheme": "tree", "accumulators": 1, "passes": "rounds",
@@ -69,8 +67,6 @@ class RowFamily:
             return "it has no reduction" if region.stores else "it stores nothing"
         if region.kept_size == 0 or region.reduced_size == 0:
             return "it has no elements"
-        if region.kept_size == 1 or (region.kept_size < FEW_ROWS and region.reduced_size >= LONG_ROW):
-            return f"it has {region.kept_size} rows: blocks would be too few"
         region = common.normalised(region)
         full = [load for load in region.loads if load.level == "full" and load.address is not None]
         if not any(is_unit(common.address_of(load), region.reduced) for load in full):
