@@ -15,7 +15,8 @@ from warpsmith.kernels.slots import Values
 
 MOST_ROWS = 4096
 """Above this many kept points a grid of blocks a row is the wrong shape."""
-MOST_GROUPS = 64
+MOST_GROUPS = 256
+"""Launches of a sweep beyond which their cost eats what the cache saves."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,6 +10,7 @@ import torch
 from regions import random
 from running import assert_computes
 
+from warpsmith.kernels.assemble import differences_elsewhere
 from warpsmith.kernels.device import model_for
 from warpsmith.kernels.families.global_reduce import GlobalReduceFamily
 from warpsmith.kernels.family import spec_for
@@ -128,6 +129,14 @@ def test_code_slots_override_the_lowering(compiler, spec_of):
     spec = spec_of(FAMILY, case.region)
     body = "const float a = x - y;\nconst float b = fabsf(a);\nconst float q = b * b;"
     assert_computes(compiler, case, spec.emit({"body0": body, "finish": "last_block"}))
+
+
+def test_choices_act_through_their_own_lines_alone(spec_of, covering):
+    spec = spec_of(FAMILY, CASES[5].region)
+    naive = spec.emit(spec.naive)
+    for values in covering(spec, 5):
+        changed = {name for name, value in values.items() if spec.naive[name] != value}
+        assert differences_elsewhere(naive, spec.emit(values), changed) == ()
 
 
 def test_other_regions_are_refused():

@@ -8,6 +8,7 @@ import torch
 from regions import random
 from running import assert_computes
 
+from warpsmith.kernels.assemble import differences_elsewhere
 from warpsmith.kernels.families.row import RowFamily
 
 FAMILY = RowFamily()
@@ -135,6 +136,14 @@ def test_code_slots_override_the_lowering(compiler, spec_of):
     spec = spec_of(FAMILY, case.region)
     finish = "const float half = total / 192.0f;\nconst float y = half + half;"
     assert_computes(compiler, case, spec.emit({"finish0": finish}))
+
+
+def test_choices_act_through_their_own_lines_alone(spec_of, covering):
+    spec = spec_of(FAMILY, CASES[0].region)
+    naive = spec.emit(spec.naive)
+    for values in covering(spec, 5):
+        changed = {name for name, value in values.items() if spec.naive[name] != value}
+        assert differences_elsewhere(naive, spec.emit(values), changed) == ()
 
 
 @pytest.mark.parametrize(
