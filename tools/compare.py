@@ -109,9 +109,7 @@ def yardstick(reference: torch.Tensor, eager: torch.Tensor) -> Yardstick:
     )
 
 
-def compare(
-    value: torch.Tensor, reference: torch.Tensor, measure: Yardstick, *, by_ratio: bool
-) -> Comparison:
+def compare(value: torch.Tensor, reference: torch.Tensor, measure: Yardstick, *, by_ratio: bool) -> Comparison:
     """Applies the rule to one floating output. `by_ratio` adds the bounds on the ratio to eager's error."""
     limits = LIMITS[value.dtype]
     atol = limits.atol * measure.rms + _EAGER_ROOM * measure.eager_max

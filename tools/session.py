@@ -153,6 +153,7 @@ class Session:
             device = str(self.backend.torch_device)
             self._shipped = self.problem.instantiate(device=device, seed=self._entropy)
             self._domains = [domain_of(value) for value in self._shipped.inputs]
+            self._shipped.inputs = []
         return self._shipped
 
     @property
@@ -161,12 +162,11 @@ class Session:
         if self._perturbed is None:
             seed = self._entropy + 1
             self._perturbed = self.problem.instantiate(device=str(self.backend.torch_device), seed=seed)
+            self._perturbed.inputs = []
             perturb_parameters(self._perturbed, seed=seed)
         return self._perturbed
 
-    def turns(
-        self, inputs: InputSet, draw: Callable[[Session, InputSet], list[list[Any]]]
-    ) -> list[list[Any]]:
+    def turns(self, inputs: InputSet, draw: Callable[[Session, InputSet], list[list[Any]]]) -> list[list[Any]]:
         """Input sets for timing, drawn once for all candidates."""
         if self._turns is None:
             self._turns = draw(self, inputs)
@@ -228,7 +228,7 @@ class Session:
         """The set with its references, or why these inputs are of no use."""
         try:
             produced = oracle.eager(instance, inputs)
-            reference = oracle.reference64(instance, inputs)
+            reference = oracle.reference64(instance, inputs, relieve=self._sets.clear)
         except oracle.Undefined as error:
             return f"undefined for these values ({error})"
         shapes = [tuple(value.shape) for value in produced]
@@ -314,5 +314,5 @@ def _backend(target: Target) -> Backend:
 
 def _budget(backend: Backend) -> int:
     if backend.torch_device.type == "cuda":
-        return int(0.4 * torch.cuda.get_device_properties(backend.torch_device).total_memory)
+        return int(0.3 * torch.cuda.get_device_properties(backend.torch_device).total_memory)
     return 1 << 30

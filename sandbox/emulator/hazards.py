@@ -112,7 +112,7 @@ class Hazards:
     def _reading_keys(self, request: Request, place: Array) -> Array:
         """Keys in the shape of `place`; where all columns read one word, the first stands for them, marked as several."""
         keys = request.pick(self.keys(request.lanes))
-        if request.mask is not None or place.shape[1] == keys.shape[1]:
+        if request.mask is not None or place.shape[1] >= keys.shape[1]:
             return np.broadcast_to(keys, place.shape)
         columns = request.lanes.col_index[0]
         flags = (_THREADS_FLAG if len(columns) > 1 else 0) | (

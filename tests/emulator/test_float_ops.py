@@ -360,3 +360,28 @@ def test_copysign_and_classes() -> None:
     for name, test in classes.items():
         (flags,) = operate(f"testp.{name}.f32 %d0, %a0;", [("f32", a)], ["pred"])
         assert flags.astype(bool).tolist() == [test(x) for x in a], name
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+def test_set_and_packed_comparisons(kind: str) -> None:
+    a, b = columns(kind, 2)
+    b[::4] = a[::4]
+    one = 0x3C00 if kind == "f16" else 0x3F80
+    expected = [x <= y for x, y in zip(a, b, strict=True)]
+    bits = [np.array(stored(x, kind), np.uint32) for x in (a, b)]
+    (got,) = operate(f"set.le.{kind}.{kind} %d0, %a0, %a1;", [(kind, x) for x in bits], [kind])
+    assert got.tolist() == [one * flag for flag in expected]
+    joined = [("u32", x | np.roll(x, 1) << np.uint32(16)) for x in bits]
+    low, high = operate(f"setp.le.{kind}x2 %d0|%d1, %a0, %a1;", joined, ["pred", "pred"])
+    assert low.astype(bool).tolist() == expected
+    assert high.astype(bool).tolist() == np.roll(expected, 1).tolist()
+    (pair,) = operate(f"set.le.{kind}x2.{kind}x2 %d0, %a0, %a1;", joined, ["u32"])
+    assert pair.tolist() == [one * e | one * f << 16 for e, f in zip(expected, np.roll(expected, 1), strict=True)]
+
+
+def test_set_gives_one_or_all_ones() -> None:
+    a, b = columns("f32", 2)
+    flags = [x > y for x, y in zip(a, b, strict=True)]
+    inputs = [("f32", a), ("f32", b)]
+    assert operate("set.gt.f32.f32 %d0, %a0, %a1;", inputs, ["f32"])[0].tolist() == [float(f) for f in flags]
+    assert operate("set.gt.s32.f32 %d0, %a0, %a1;", inputs, ["s32"])[0].tolist() == [-int(f) for f in flags]
