@@ -180,6 +180,11 @@ def check_registers(device: DeviceModel, block: int, registers: int, slots: Slot
     return Invalid(slots, "registers", message)
 
 
+def most_registers(device: DeviceModel, block: int) -> int:
+    """Registers a thread may have at most so that one block still fits a multiprocessor: what is above spills."""
+    return min(MAX_REGISTERS, device.registers_per_sm // block // 8 * 8)
+
+
 def check_shared(device: DeviceModel, shared_bytes: int, slots: tuple[str, ...]) -> Invalid | None:
     """The opt-in limit of shared memory of one block."""
     if shared_bytes <= device.shared_per_block:
