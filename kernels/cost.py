@@ -20,7 +20,7 @@ from warpsmith.kernels.records import CompileReport, KernelResources
 from warpsmith.kernels.region import AnyRegion
 from warpsmith.kernels.slots import Values
 
-DRAM_LATENCY_S = 450e-9
+DRAM_LATENCY_S = 400e-9
 """Load to use from DRAM on data-centre parts (published microbenchmarks of A100 and H100: 480 to 800 ns)."""
 
 L2_LATENCY_S = 200e-9
@@ -49,10 +49,11 @@ ISSUE_PER_CLOCK = 128.0
 ISSUE_LATENCY_CLOCKS = 4.0
 """Dependent arithmetic instructions of one warp follow each other at this distance (sm_70 and later)."""
 
-INDEPENDENT_INSTRUCTIONS = 2.0
+INDEPENDENT_INSTRUCTIONS = 1.0
 """Instructions of one warp that typically do not wait for each other: 8 warps then fill an SM's
 schedulers."""
 
+DRIFT = 0.5
 BLOCK_S = 600e-9
 CLUSTER_S = 600e-9
 TERMS = ("dram", "l2", "shared", "fp32", "special", "issue", "latency")
@@ -155,12 +156,16 @@ def _wave(launch: LaunchFeatures, device: DeviceModel, blocks: int) -> _Wave:
     active = min(blocks, device.sms)
     together = ceil(blocks / device.sms)
     rates = _rates(launch, device, blocks, active, together)
-    rounds, solo = _rounds(launch, device)
-    streaming = _norm(rates.values(), OVERLAP)
-    latency = rounds + solo
+    waits, solo, rounds = _rounds(launch, device)
+    memory = max(rates["dram"], rates["l2"])
+    compute = max(rates["fp32"], rates["special"], rates["issue"])
+    warps = -(-launch.threads // WARP)
+    parties = max(1, int(together * min(warps, (rounds / launch.sweeps) ** DRIFT)))
+    streaming = _taking_turns((memory, compute, rates["shared"]), 0.0, parties)
     alone = _turn(launch, device)
+    latency = waits + solo
     streamed = (streaming**KNEE + latency**KNEE) ** (1.0 / KNEE)
-    total = _taking_turns(streamed / together, alone, together) * together
+    total = _taking_turns((streamed,), alone * together, together)
     return _Wave(total, rates | {"latency": latency + alone})
 
 
@@ -197,13 +202,13 @@ def _spilled(launch: LaunchFeatures, device: DeviceModel, together: int) -> tupl
     return float(launch.spilled_bytes), missed * launch.spilled_bytes
 
 
-def _rounds(launch: LaunchFeatures, device: DeviceModel) -> tuple[float, float]:
+def _rounds(launch: LaunchFeatures, device: DeviceModel) -> tuple[float, float, float]:
     """Seconds that a thread waits for its reads, round by round, and for its own instructions."""
     held = launch.blocks * launch.threads * max(launch.bytes_in_flight, 1)
     far = min(launch.dram_read, launch.l2_read)
     waits = (far * DRAM_LATENCY_S + (launch.l2_read - far) * L2_LATENCY_S) / held
     each = launch.instructions / (launch.blocks * launch.threads)
-    return waits, each * ISSUE_LATENCY_CLOCKS / INDEPENDENT_INSTRUCTIONS / device.clock_hz
+    return waits, each * ISSUE_LATENCY_CLOCKS / INDEPENDENT_INSTRUCTIONS / device.clock_hz, max(1.0, launch.l2_read / held)
 
 
 def _turn(launch: LaunchFeatures, device: DeviceModel) -> float:
@@ -213,17 +218,18 @@ def _turn(launch: LaunchFeatures, device: DeviceModel) -> float:
     return BLOCK_S + first + clusters + launch.barriers * BARRIER_CLOCKS / device.clock_hz
 
 
-def _taking_turns(service: float, think: float, blocks: int) -> float:
-    """Seconds between two completions of `blocks` blocks that queue for one server and then wait by themselves.
+def _taking_turns(services: tuple[float, ...], think: float, parties: int) -> float:
+    """Seconds that `parties` equal parties need for what costs `services` seconds in all, each by another server.
 
-    Mean value analysis of a closed queueing network (Reiser and Lavenberg, 1980).
+    Each queues for one server after the other and then waits `think / parties` seconds by itself. Mean value analysis
+    of a closed queueing network (Reiser and Lavenberg, 1980).
     """
-    queue, cycle = 0.0, service + think
-    for count in range(1, blocks + 1):
-        response = service * (1.0 + queue)
-        cycle = response + think
-        queue = count * response / cycle
-    return cycle / blocks
+    queues, cycle = [0.0] * len(services), 0.0
+    for count in range(1, parties + 1):
+        responses = [service * (1.0 + queue) for service, queue in zip(services, queues, strict=True)]
+        cycle = sum(responses) + think
+        queues = [count * response / cycle for response in responses]
+    return cycle / parties
 
 
 def _norm(values: Iterable[float], exponent: float) -> float:

@@ -169,6 +169,8 @@ def check_threads(block: int, slots: tuple[str, ...]) -> Invalid | None:
 
 
 Slots = tuple[str, ...]
+UNROLLED = 4
+"""Times the compiler unrolls a short loop of its own accord, reads first."""
 
 
 def check_registers(device: DeviceModel, block: int, registers: int, slots: Slots) -> Invalid | None:

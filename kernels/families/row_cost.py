@@ -46,7 +46,7 @@ def row_features(
     slice_registers = int(COPIES * layout.steps * vector * words) if layout.residency == "registers" else 0
     streamed = max((sum(compute_bytes(load.dtype) for load in sweep.loads) for sweep in sweeps), default=4)
     wanted = 20 + slice_registers + accumulators * 2 + body_registers(parts)
-    wanted += 0 if slice_registers else layout.group * vector * streamed // 4
+    wanted += 0 if slice_registers else max(layout.group, common.UNROLLED) * vector * streamed // 4
     registers = min(wanted, common.most_registers(device, layout.block))
     requested, read, reads = 0, 0, 0
     together = common.resident_blocks(device, layout.block, registers, layout.shared_bytes)
@@ -76,7 +76,7 @@ def row_features(
         shared_traffic=through_shared, flops=flops * points, special_ops=special * points,
         instructions=(2 * reads + 2 * len(sweeps)) * points // vector + (flops + 12 * special) * points
         + rounds * combine_steps * 6 * layout.blocks * layout.block,
-        bytes_in_flight=layout.group * vector * streamed,
+        bytes_in_flight=max(layout.group * vector, common.UNROLLED) * streamed,
         sweeps=len(sweeps), cluster=layout.cluster, spilled_bytes=2 * 4 * (wanted - registers),
         barriers=rounds * ((layout.threads.bit_length() if tree else 1) + 2 * (layout.cluster > 1)),
     )  # fmt: skip
