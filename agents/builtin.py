@@ -103,7 +103,7 @@ def _nearest(features: Floats, known: Floats) -> Floats:
 def _disturbed(request: Request) -> list[Point]:
     """Draws from the role softmaxes: one role's slots on the incumbent, or everybody's."""
     grid, rng, seen = Grid(request.space), request.rng(), request.seen
-    logits = updated_logits(grid, request.history)
+    logits = updated_logits(grid, [t for t in request.history if t.telling])
     base = grid.point(request.incumbent.values if request.incumbent else request.space.sensible())
     columns = grid.columns(request.role) if request.role else tuple(range(len(grid.slots)))
     chosen: list[Point] = []
@@ -126,8 +126,9 @@ def _by_surrogate(request: Request, role: str | None) -> list[Point]:
         return _spread(grid, pool, list(seen), log_estimates(request.space, pool), request.count)
     targets = normal_scores([t.cost for t in tried], [t.margin for t in tried])
     model = fit(_inputs(grid, [grid.point(t.values) for t in tried]), targets)
-    everything = [grid.point(t.values) for t in request.history]
-    failed = np.array([t.cost is None for t in request.history])
+    telling = [t for t in request.history if t.telling]
+    everything = [grid.point(t.values) for t in telling]
+    failed = np.array([t.cost is None for t in telling])
     coordinates = _inputs(grid, pool)
     survival = 1.0 - failure_chance(_inputs(grid, everything), failed, coordinates)
     best = float(targets.min())

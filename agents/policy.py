@@ -35,6 +35,11 @@ class Trial:
     step: int = 0
 
     @property
+    def telling(self) -> bool:
+        """Whether its outcome says something of the values: a broken machine does not."""
+        return self.failure is None or self.failure.stage != "infrastructure"
+
+    @property
     def ailing(self) -> bool:
         """Whether a repair is called for: it could not be built or launched, or it spills registers."""
         stages = ("rules", "compile", "launch")

@@ -38,5 +38,5 @@ def optimize(
     )  # fmt: skip
     Path(out).mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="module-", dir=out))
-    problem = live_problem(module, example_inputs, folder)
+    problem = live_problem(module, example_inputs, folder=folder)
     return optimize_bench(bench_for(problem, device=device, arch=arch), settings, QuietDisplay())

@@ -21,6 +21,8 @@ from warpsmith.tools.store import Level
 
 PLANNING = -1
 """`SearchState.spec` while families are compared."""
+ATTEMPTS = 2
+"""How often a candidate is evaluated if the machine fails it."""
 
 
 async def plan(state: SearchState, runtime: Runtime[Context]) -> SearchState:
@@ -165,10 +167,15 @@ async def finish(state: SearchState, runtime: Runtime[Context]) -> SearchState:
 
 
 async def evaluated(context: Context, ids: Sequence[str], level: Level) -> list[Outcome]:
-    """An outcome for each candidate id, in order: looked up by content hash, else taken and stored."""
+    """An outcome for each candidate id, in order: looked up by content hash, else taken and stored.
+
+    A failure of the machine answers nothing: it is tried once more, then stands as it is.
+    """
     store = context.store
-    missing = [c for c in dict.fromkeys(ids) if store.outcome(c, level) is None]
-    if missing:
+    for _ in range(ATTEMPTS):
+        missing = [c for c in dict.fromkeys(ids) if store.outcome(c, level) is None]
+        if not missing:
+            break
         candidates: list[Candidate] = [store.get_candidate(c) for c in missing]
         for outcome in await context.evaluator.evaluate(candidates, level=level):
             if outcome not in (store.outcome(outcome.candidate), store.outcome(outcome.candidate, level)):

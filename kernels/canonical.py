@@ -171,9 +171,7 @@ def _selected(call: Call, source: TensorSpec) -> tuple[Any, ...]:
 
 def _sliced(call: Call, source: TensorSpec) -> tuple[Any, ...] | None:
     dim = call.values["dim"] % len(source.shape)
-    start, end, step = slice(call.values["start"], call.values["end"], call.values["step"]).indices(
-        source.shape[dim]
-    )
+    start, end, step = slice(call.values["start"], call.values["end"], call.values["step"]).indices(source.shape[dim])
     if (start, step) == (0, 1) and end == source.shape[dim]:
         return None
     return (dim, start, max(start, end), step)

@@ -29,6 +29,7 @@ from warpsmith.kernels.costs import flops_of
 from warpsmith.kernels.decompose import decomposition_table
 from warpsmith.kernels.errors import NotYetError, UserError
 from warpsmith.kernels.opgraph import GraphInput, NodeRef, OpGraph, OpNode, TensorSpec
+from warpsmith.kernels.placement import strided_like
 from warpsmith.kernels.problem import Instance, Problem, named_tensors
 
 logger = logging.getLogger(__name__)
@@ -118,23 +119,13 @@ def _fake_instance(problem: Problem) -> Instance:
                 if isinstance(value, torch.Tensor):
                     holder[name] = fake(value)
     inputs = [fake(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in instance.inputs]
-    return Instance(
-        instance.module, inputs, named_tensors(instance.module), instance.structure, instance.draw_inputs
-    )
+    return Instance(instance.module, inputs, named_tensors(instance.module), instance.structure, instance.draw_inputs)
 
 
 def _fake_like(tensor: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
-    span = (
-        tensor.storage_offset()
-        + 1
-        + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-    )
     with mode:
-        storage = torch.empty(max(span, 0) if tensor.numel() else 0, dtype=tensor.dtype, device="cpu")
-        fake = torch.as_strided(storage, tensor.shape, tensor.stride(), tensor.storage_offset())
-    if isinstance(tensor, torch.nn.Parameter):
-        return torch.nn.Parameter(fake, requires_grad=False)
-    return fake
+        fake = strided_like(tensor, "cpu")
+    return torch.nn.Parameter(fake, requires_grad=False) if isinstance(tensor, torch.nn.Parameter) else fake
 
 
 @contextmanager
@@ -178,9 +169,7 @@ def _explain(problem: Problem, instance: Instance, error: Exception) -> UserErro
         return _no_tensors(problem)
     if isinstance(error, (*_DATA_DEPENDENT, _NumberIsStructure)):
         return _data_dependent(problem, error)
-    return NotYetError(
-        f"{problem.path}: forward cannot be traced: {type(error).__name__}: {_first_line(error)}"
-    )
+    return NotYetError(f"{problem.path}: forward cannot be traced: {type(error).__name__}: {_first_line(error)}")
 
 
 def _data_dependent(problem: Problem, error: Exception) -> NotYetError:
@@ -268,9 +257,7 @@ class _Converter:
         if not names:
             raise _no_tensors(self.problem)
         if len(names) != len(kept):
-            raise NotYetError(
-                f"{self.problem.path}: forward returns a Python value beside tensors: not supported yet"
-            )
+            raise NotYetError(f"{self.problem.path}: forward returns a Python value beside tensors: not supported yet")
         by_name = {node.name: node for node in self.program.graph.nodes}
         return [by_name[name] for name in names]
 
@@ -294,9 +281,7 @@ class _Converter:
         """A tensor that forward made: a fill where all elements are equal, else a `param:` input."""
         value = self.program.constants.get(target)
         if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor):
-            raise NotYetError(
-                f"{self.problem.path}: {target} in forward has no value at load time; not supported yet"
-            )
+            raise NotYetError(f"{self.problem.path}: {target} in forward has no value at load time; not supported yet")
         value = value.detach().cpu()
         first = value.reshape(-1)[:1]
         if value.numel() and bool((value == first).all()):
@@ -338,9 +323,7 @@ class _Converter:
         return Call(packet, positional, values, defaults, source, out)
 
     def _append(self, node: Node, form: Canonical, out: TensorSpec) -> None:
-        operands = [
-            leaf for leaf in pytree.tree_leaves((form.args, form.kwargs)) if isinstance(leaf, NodeRef)
-        ]
+        operands = [leaf for leaf in pytree.tree_leaves((form.args, form.kwargs)) if isinstance(leaf, NodeRef)]
         read = sum(self._spec(ref).nbytes for ref in dict.fromkeys(operands))
         moves = form.pattern not in ("view", "broadcast")
         self.nodes[node.name] = OpNode(

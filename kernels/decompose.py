@@ -147,9 +147,7 @@ def _sum(x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
     return torch.sum(x, _all_dims(x), dtype=dtype)
 
 
-def _sum_dims(
-    x: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> Any:
+def _sum_dims(x: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
     wanted = dtype or (torch.int64 if not x.dtype.is_floating_point and not x.dtype.is_complex else x.dtype)
     if wanted != x.dtype:
         return torch.sum(x.to(wanted), _dims(x, dim), keepdim)

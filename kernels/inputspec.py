@@ -19,7 +19,7 @@ DTYPES = {
     "i64": torch.int64,
     "bool": torch.bool,
 }
-_TENSOR = re.compile(r"(?P<dtype>[a-z]+\d*)\[(?P<shape>[\d\s,]*)\]")
+_TENSOR = re.compile(r"(?P<dtype>[a-z]+\d*)\[(?P<shape>[^\[\]]*)\]")
 _TOKEN = re.compile(r"[^\s\[\]]+\[[^\]]*\]|\S+")
 _INT_RANGE = 10
 """Integer inputs are drawn from 0 to 9: small enough to serve as indices of most things."""
@@ -45,9 +45,7 @@ def parse_inputs(text: str) -> tuple[TensorInput | int | float, ...]:
     """Parse `dtype[sizes]` and plain numbers, separated by blanks; raises UserError naming the token."""
     items = tuple(_parse_token(token) for token in _TOKEN.findall(text))
     if not any(isinstance(item, TensorInput) for item in items):
-        raise UserError(
-            f'--inputs {text!r} describes no tensor; write for example "f32[4096,1024] f32[1024]"'
-        )
+        raise UserError(f'--inputs {text!r} describes no tensor; write for example "f32[4096,1024] f32[1024]"')
     return items
 
 
@@ -65,9 +63,7 @@ def _parse_token(token: str) -> TensorInput | int | float:
     match = _TENSOR.fullmatch(token)
     known = ", ".join(DTYPES)
     if match is None:
-        raise UserError(
-            f"--inputs: cannot read {token!r}; write dtype[sizes] with dtype one of {known}, or a number"
-        )
+        raise UserError(f"--inputs: cannot read {token!r}; write dtype[sizes] with dtype one of {known}, or a number")
     if match["dtype"] not in DTYPES:
         raise UserError(f"--inputs: unknown dtype {match['dtype']!r} in {token!r}; known: {known}")
     sizes = [part.strip() for part in match["shape"].split(",")] if match["shape"].strip() else []

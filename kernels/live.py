@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.overrides import run_module
+from warpsmith.kernels.placement import distinct, placed, strided_like
 from warpsmith.kernels.records import Record
 
 _OBJECTS = "problem.pt"
@@ -40,7 +41,7 @@ def save_live(target: Callable[..., Any], example_inputs: Sequence[Any], folder:
 
     Raises UserError where the object cannot be pickled (lambdas, classes inside functions, notebooks).
     """
-    inputs = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.detach().cpu(), tuple(example_inputs))
+    inputs = pytree.tree_map_only(torch.Tensor, lambda tensor: placed(tensor, "cpu"), tuple(example_inputs))
     main_path = getattr(sys.modules.get("__main__"), "__file__", None)
     kind = type(target) if isinstance(target, torch.nn.Module) else target
     try:
@@ -89,13 +90,10 @@ def shuffled(example: tuple[Any, ...], seed: int) -> tuple[Any, ...]:
     generator = torch.Generator().manual_seed(seed)
 
     def shuffle(tensor: torch.Tensor) -> torch.Tensor:
-        order = torch.randperm(tensor.numel(), generator=generator, device="cpu")
-        mixed = tensor.reshape(-1)[order].reshape(tensor.shape)
-        if 0 in tensor.stride():
-            return mixed
-        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu").copy_(
-            mixed
-        )
+        source, out = distinct(tensor), strided_like(tensor, "cpu")
+        order = torch.randperm(source.numel(), generator=generator, device="cpu")
+        distinct(out).copy_(source.reshape(-1)[order].reshape(source.shape))
+        return out
 
     mixed: tuple[Any, ...] = pytree.tree_map_only(torch.Tensor, shuffle, example)
     return mixed

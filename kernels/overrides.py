@@ -46,9 +46,7 @@ def is_literal(value: Any) -> bool:
 
 def settable(namespace: Mapping[str, Any]) -> dict[str, Any]:
     """Module-level names that hold literals, in order of appearance: what `--set` can change."""
-    return {
-        name: value for name, value in namespace.items() if not name.startswith("_") and is_literal(value)
-    }
+    return {name: value for name, value in namespace.items() if not name.startswith("_") and is_literal(value)}
 
 
 def describe_settable(namespace: Mapping[str, Any]) -> str:
@@ -255,9 +253,7 @@ def _execute(code: Any, module: ModuleType, pins: Pins, path: Path, pinned: Mapp
         if name is not None:
             raise _mistyped(path, name, pins, pinned) from None
         hint = f"; with {_shown(pinned)}. {describe_settable(module.__dict__)}" if pinned else ""
-        message = (
-            f"{locate(error, path)}: the file raised {type(error).__name__}: {error} while it was imported"
-        )
+        message = f"{locate(error, path)}: the file raised {type(error).__name__}: {error} while it was imported"
         raise UserError(message + (hint or "; it must import cleanly")) from None
     finally:
         with contextlib.suppress(ValueError):
@@ -284,9 +280,7 @@ def _check_pins(module: ModuleType, pins: Pins, pinned: Mapping[str, Any], path:
 def _mistyped(path: Path, name: str, pins: Pins, pinned: Mapping[str, Any]) -> UserError:
     found, pin = pins.found[name], pinned[name]
     if not is_literal(found):
-        return UserError(
-            f"{path}: --set {name}: {name!r} holds a {type(found).__name__}, not a literal constant"
-        )
+        return UserError(f"{path}: --set {name}: {name!r} holds a {type(found).__name__}, not a literal constant")
     return UserError(
         f"{path}: --set {name}={pin!r}: the file has {name}={found!r} ({_kind(found)}), got {_kind(pin)}; "
         "give a value of the same type"

@@ -25,6 +25,7 @@ from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.inputspec import draw, parse_inputs
 from warpsmith.kernels.live import LiveFacts, load_live, read_facts, save_live, shuffled
 from warpsmith.kernels.overrides import describe_settable, locate, run_module, settable
+from warpsmith.kernels.placement import placed
 from warpsmith.kernels.records import Record, content_hash
 
 Mode = Literal["eval", "train"]
@@ -220,11 +221,13 @@ class Problem:
         inputs, structure = self._first_inputs(device) if self._facts else draw_inputs(seed)
         return Instance(module, inputs, named_tensors(module), structure, draw_inputs)
 
+    @cached_property
+    def _saved(self) -> tuple[Any, tuple[Any, ...]]:
+        """A live problem's module or function and example inputs."""
+        return load_live(Path(self._ref.path))
+
     def _make_module(self, device: str) -> torch.nn.Module:
-        if self._module is None:
-            target = load_live(Path(self._ref.path))[0]
-        else:
-            target = getattr(self._module, self._ref.callable)
+        target = getattr(self._module, self._ref.callable) if self._module else self._saved[0]
         try:
             if inspect.isclass(target):
                 arguments: Any = getattr(self._module, "get_init_inputs", tuple)()
@@ -232,18 +235,16 @@ class Problem:
             if isinstance(target, torch.nn.Module):
                 return _moved(copy.deepcopy(target), device)
         except Exception as error:
-            if isinstance(error, torch.OutOfMemoryError):
-                raise
             raise self.user_error(error, "constructing the module") from error
         return FunctionModule(target)
 
     def _first_inputs(self, device: str) -> tuple[list[Any], pytree.TreeSpec]:
-        return pytree.tree_flatten(_to_device(load_live(Path(self._ref.path))[1], device))
+        return pytree.tree_flatten(_to_device(copy.deepcopy(self._saved[1]), device))
 
     def _draw_inputs(self, device: str, seed: int) -> tuple[list[Any], pytree.TreeSpec]:
         with _seeded(2 * seed + 1, device), torch.device(device):
             if self._module is None:
-                drawn: Any = shuffled(load_live(Path(self._ref.path))[1], seed)
+                drawn: Any = shuffled(self._saved[1], seed)
             elif self._ref.inputs is not None:
                 drawn = draw(parse_inputs(self._ref.inputs))
             else:
@@ -258,14 +259,10 @@ class Problem:
     def _call_get_inputs(self, get_inputs: Callable[[], Any]) -> Any:
         try:
             drawn = get_inputs()
-        except torch.OutOfMemoryError:
-            raise
         except Exception as error:
             raise self.user_error(error, "get_inputs()") from error
         if not isinstance(drawn, (list, tuple, torch.Tensor)):
-            raise UserError(
-                f"{self.path}: get_inputs() returns a {type(drawn).__name__}; return a list of tensors"
-            )
+            raise UserError(f"{self.path}: get_inputs() returns a {type(drawn).__name__}; return a list of tensors")
         return drawn
 
     def user_error(self, error: BaseException, doing: str) -> UserError:
@@ -273,6 +270,11 @@ class Problem:
         if isinstance(error, UserError):
             return error
         summary = str(error).strip().splitlines()
+        if _out_of_memory(error):
+            return UserError(
+                f"{locate(error, self.path)}: out of memory: {doing} raised {summary[0] if summary else error!r}; "
+                f"use smaller sizes; {self.settable_text()}"
+            )
         remedy = f"correct it, or the constants given by --set; {self.settable_text()}"
         if not self._ref.overrides:
             remedy = "correct the file, or the sizes"
@@ -319,7 +321,7 @@ def load_problem(
 
 
 def live_problem(
-    target: Callable[..., Any], example_inputs: Sequence[Any], *, folder: Path, mode: Mode = "eval"
+    target: Callable[..., Any], example_inputs: Sequence[Any], folder: Path, *, mode: Mode = "eval"
 ) -> Problem:
     """A problem from a module or function of the caller, saved in `folder`, where workers find it again."""
     save_live(target, example_inputs, folder)
@@ -357,12 +359,16 @@ def _moved(module: Any, device: str) -> torch.nn.Module:
     for part in module.modules():
         for name, value in vars(part).items():
             if isinstance(value, torch.Tensor):
-                setattr(part, name, value.to(device))
+                setattr(part, name, placed(value, device))
     return module
 
 
+def _out_of_memory(error: BaseException) -> bool:
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
+
+
 def _to_device(values: Any, device: str) -> Any:
-    return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.detach().to(device), values)
+    return pytree.tree_map_only(torch.Tensor, lambda tensor: placed(tensor, device), values)
 
 
 @contextlib.contextmanager

@@ -14,7 +14,10 @@ from typing import Literal
 from warpsmith.kernels.indexing import Expr
 
 Level = Literal["full", "kept", "reduced", "scalar"]
-"""Which axes a value depends on: both kinds, kept only, reduced only, or none."""
+"""Which axes a value depends on: both kinds, kept only, reduced only, or none.
+
+Where a region has axes of one kind alone, whatever depends on an axis is `full`; results of reductions are `kept`.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,11 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One statement `const <ctype> <var> = <text>;` over earlier variables and axis variables."""
+    """One statement `const <ctype> <var> = <text>;` over earlier variables and axis variables.
+
+    A line that several lists need (two rounds, `post`) stands in each with the same text; lines of a round's `finish`
+    stay visible to everything after it and are not repeated.
+    """
 
     var: str
     ctype: str

@@ -50,9 +50,7 @@ def scrubbed(environment: Mapping[str, str]) -> dict[str, str]:
 class Worker:
     """A nursery process and its current runner. Use as an async context manager, one call at a time."""
 
-    def __init__(
-        self, *, preload: Sequence[str] = ("torch",), environment: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, *, preload: Sequence[str] = ("torch",), environment: Mapping[str, str] | None = None) -> None:
         self._preload = tuple(preload)
         self._environment = scrubbed(os.environ) | dict(environment or {})
         self._nursery: subprocess.Popen[bytes] | None = None

@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 from warpsmith.kernels.records import Failure
 from warpsmith.sandbox.cuda.backend import CudaBackend, LoadedCuda
 from warpsmith.tools import oracle
+from warpsmith.tools.inputs import copy_of
 from warpsmith.tools.session import InputSet, Session
 
 COPIES = 20
@@ -69,9 +70,7 @@ def candidate_contender(
     )  # fmt: skip
 
 
-def module_contenders(
-    session: Session, inputs: InputSet, names: Sequence[str]
-) -> tuple[list[Contender], list[str]]:
+def module_contenders(session: Session, inputs: InputSet, names: Sequence[str]) -> tuple[list[Contender], list[str]]:
     """Eager and compiled forms of the problem's own module. One that does not work is left out with a
     note."""
     turns = session.turns(inputs, turn_inputs)
@@ -84,9 +83,7 @@ def module_contenders(
         if isinstance(module, str):
             notes.append(f"baseline `{name}` left out: {module}")
         else:
-            found.append(
-                Contender(name, _caller(module, arguments), len(turns), lambda turn: None, lambda: ())
-            )
+            found.append(Contender(name, _caller(module, arguments), len(turns), lambda turn: None, lambda: ()))
     return found, notes
 
 
@@ -121,5 +118,4 @@ def _module(session: Session, inputs: InputSet, name: str, arguments: Any) -> An
 
 def _copied(values: Sequence[Any]) -> list[Any]:
     """The same contents at new addresses, strides kept."""
-    return [value.clone() if isinstance(value, torch.Tensor) else value for value in values]
-
+    return [copy_of(value) if isinstance(value, torch.Tensor) else value for value in values]

@@ -32,7 +32,7 @@ Estimate = Callable[[Candidate, CompileReport], float | None]
 
 _CRASH = {
     "illegal_address", "out_of_bounds", "misaligned", "misaligned_address", "launch_failed", "device_assert",
-    "illegal_instruction", "invalid_pc", "invalid_address_space", "hardware_stack_error", "cuda_error",
+    "trap", "illegal_instruction", "invalid_pc", "invalid_address_space", "hardware_stack_error", "cuda_error",
 }  # fmt: skip
 _HANG = {"hang", "deadlock", "step_limit", "timeout", "launch_timeout"}
 _WRONG = {"race", "uninitialised", "uninitialized", "divergent_barrier", "barrier"}

@@ -177,11 +177,15 @@ def _like(shipped: torch.Tensor, drawn: torch.Tensor) -> torch.Tensor:
     return base.as_strided(shipped.shape, shipped.stride(), shipped.storage_offset()).copy_(drawn)
 
 
+def copy_of(value: torch.Tensor) -> torch.Tensor:
+    """The same contents, strides and storage offset at another address."""
+    copied = _like(value, value)
+    return copied.clone() if copied.data_ptr() == value.data_ptr() else copied
+
+
 def _overlaps(value: torch.Tensor) -> bool:
     """Whether two elements share memory, as after `expand`."""
-    return any(
-        stride == 0 and size > 1 for size, stride in zip(value.shape, value.stride(), strict=True)
-    )
+    return any(stride == 0 and size > 1 for size, stride in zip(value.shape, value.stride(), strict=True))
 
 
 def _unit_dim(value: torch.Tensor) -> int | None:

@@ -99,7 +99,7 @@ def _check_names(plan: LaunchPlan, path: Path) -> None:
         if name not in plan.buffers and not _RESERVED.fullmatch(name):
             raise UserError(
                 f"{path}: {where}: {name!r} is no buffer of the plan; arguments are inN, outN, param:NAME, "
-                f"a buffer, or a typed scalar such as {{\"i32\": 4}}"
+                f'a buffer, or a typed scalar such as {{"i32": 4}}'
             )
 
 

@@ -103,9 +103,7 @@ class NullEvaluator:
         )  # fmt: skip
         for planted in self.failures:
             if candidate.values.get(planted.slot) == planted.value:
-                failure = Failure(
-                    stage=planted.stage, message=planted.message, slot=planted.slot, kind=planted.kind
-                )
+                failure = Failure(stage=planted.stage, message=planted.message, slot=planted.slot, kind=planted.kind)
                 return outcome.model_copy(update={"status": planted.status, "failure": failure})
         status = "screened" if level == "screen" else "ok"
         found: dict[str, object] = {"status": status, "error_ratio": 1.0, "max_abs_error": 0.0}

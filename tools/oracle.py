@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,15 +72,19 @@ def eager(instance: Instance, inputs: Sequence[Any]) -> tuple[torch.Tensor, ...]
         raise Undefined(_summary(error)) from error
 
 
-def reference64(instance: Instance, inputs: Sequence[Any]) -> Reference:
-    """Outputs in float64 on the same values: on the inputs' device, or on the CPU where memory is short."""
-    try:
-        return _reference_on(instance, inputs, None)
-    except Exception as error:
-        if not is_out_of_memory(error) or not _on_gpu(inputs):
-            raise
-    gc.collect()
-    torch.cuda.empty_cache()
+def reference64(instance: Instance, inputs: Sequence[Any], *, relieve: Callable[[], None] | None = None) -> Reference:
+    """Outputs in float64 on the same values: on the inputs' device, if need be after `relieve` has given memory
+    back, or on the CPU where that does not suffice."""
+    for attempt in range(2):
+        try:
+            return _reference_on(instance, inputs, None)
+        except Exception as error:
+            if not is_out_of_memory(error) or not _on_gpu(inputs):
+                raise
+        if relieve is not None and attempt == 0:
+            relieve()
+        gc.collect()
+        torch.cuda.empty_cache()
     found = _reference_on(instance, inputs, torch.device("cpu"))
     note = "float64 reference computed on the CPU for want of GPU memory"
     return Reference(found.outputs, (*found.notes, note))

@@ -17,6 +17,8 @@ from warpsmith.tools.contenders import Contender
 _torch_cuda: Any = torch.cuda
 _FLUSH_OVER_L2 = 3
 _MIN_FLUSH_BYTES = 64 << 20
+_LONG_US = 10_000.0
+"""One probe of a kernel this long tells enough."""
 
 
 class Sampler:
@@ -42,10 +44,19 @@ class Sampler:
         while True:
             for contender in self.contenders:
                 failure = self._guarded(partial(contender.run, 0)) or self.backend.finish()
-                if failure is not None:
+                if failure is not None and failure.kind == "out_of_memory" and contender is not self.contenders[0]:
+                    self._leave_out(contender, failure)
+                elif failure is not None:
                     return failure
             if time.perf_counter() > deadline:
                 return None
+
+    def _leave_out(self, contender: Contender, failure: Failure) -> None:
+        """A baseline that does not fit is no fault of the candidate's."""
+        self.contenders = tuple(one for one in self.contenders if one is not contender)
+        del self.samples[contender.name]
+        self.notes.append(f"baseline `{contender.name}` left out: {failure.message}")
+        torch.cuda.empty_cache()
 
     def choose_method(self, short_us: float) -> Failure | None:
         """Three samples of the first contender decide between events around one run and a graph of many."""
@@ -56,6 +67,8 @@ class Sampler:
             if isinstance(sample, Failure):
                 return sample
             probes.append(sample)
+            if sample > _LONG_US:
+                break
         if min(probes) < short_us and first.turns > 1:
             self._launches = first.turns
             self._capture()
@@ -119,6 +132,9 @@ class Sampler:
                 run()
         except LaunchRefused as error:
             return Failure(stage="time", kind=error.kind, message=str(error))
+        except torch.OutOfMemoryError as error:
+            message = str(error).splitlines()[0]
+            return Failure(stage="infrastructure", kind="out_of_memory", message=message)
         except RuntimeError as error:
             return self.backend.ruined(error)
         return None

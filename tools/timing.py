@@ -60,9 +60,7 @@ def run_job(payload: Mapping[str, Any]) -> dict[str, Any]:
     return time_candidate(session, plan, report, request).model_dump(mode="json")
 
 
-def time_candidate(
-    session: Session, plan: LaunchPlan, report: CompileReport, request: TimingRequest
-) -> Samples:
+def time_candidate(session: Session, plan: LaunchPlan, report: CompileReport, request: TimingRequest) -> Samples:
     """Times a verified candidate against its baselines, alone on the device, and checks its last output."""
     backend = session.backend
     assert isinstance(backend, CudaBackend)
@@ -106,7 +104,7 @@ def _sample(sampler: Sampler, request: TimingRequest) -> Failure | None:
                 return failure
         elif len(taken) >= _MAX_PAIRS or (len(taken) >= _MIN_PAIRS and _settled(sampler.samples)):
             return failure
-        if time.perf_counter() > deadline and len(taken) >= 4:
+        if time.perf_counter() > deadline:
             return failure
     return failure
 
@@ -114,9 +112,7 @@ def _sample(sampler: Sampler, request: TimingRequest) -> Failure | None:
 def _settled(samples: Mapping[str, Sequence[float]]) -> bool:
     """Whether every ratio's interval is within one per cent."""
     own = samples[CANDIDATE]
-    return all(
-        half_width(speedup(values, own)) < _ENOUGH for name, values in samples.items() if name != CANDIDATE
-    )
+    return all(half_width(speedup(values, own)) < _ENOUGH for name, values in samples.items() if name != CANDIDATE)
 
 
 def _recheck(own: Contender, inputs: InputSet) -> Failure | None:

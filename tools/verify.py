@@ -90,9 +90,7 @@ def verify(
     return verdict, [*dict.fromkeys([*progress.warnings, *dropped])]
 
 
-def _judge_sets(
-    session: Session, loaded: Loaded, level: Literal["quick", "full"], atomics: bool
-) -> _Progress:
+def _judge_sets(session: Session, loaded: Loaded, level: Literal["quick", "full"], atomics: bool) -> _Progress:
     """Runs the kinds of a level until one fails."""
     progress = _Progress()
     for name in session.names(level):
@@ -102,9 +100,7 @@ def _judge_sets(
     return progress
 
 
-def _check(
-    session: Session, loaded: Loaded, inputs: InputSet, progress: _Progress, twice: bool, atomics: bool
-) -> bool:
+def _check(session: Session, loaded: Loaded, inputs: InputSet, progress: _Progress, twice: bool, atomics: bool) -> bool:
     """One input set: run, look for damage, compare; with `twice`, run again over another poison, compare
     bits."""
     first, second = session.outputs(inputs.layouts)
@@ -126,9 +122,7 @@ def _check(
     return True
 
 
-def _run_once(
-    loaded: Loaded, inputs: InputSet, outputs: GuardedOutputs, poison: int, progress: _Progress
-) -> bool:
+def _run_once(loaded: Loaded, inputs: InputSet, outputs: GuardedOutputs, poison: int, progress: _Progress) -> bool:
     """Launches on poisoned outputs and judges what comes back."""
     outputs.poison(poison)
     result = loaded.launch({**inputs.arguments(), **outputs.named()}, poison=poison)

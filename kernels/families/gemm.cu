@@ -236,7 +236,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) gemm(${kernel_
 //% endfor
                 }
 //% for store in stores
-                if constexpr (${store.wide} && CHUNK_N > 1) {
+                if (${store.wide} && CHUNK_N > 1 && aligned<CHUNK_N>(${store.name})) {
                     store_pack<hint_default, CHUNK_N>(${store.name} + (${store.address}), ${store.pack});
                 } else {
                     const Index n_first = n;

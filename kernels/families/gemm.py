@@ -158,9 +158,7 @@ class GemmFamily:
                             shared_bytes=shape.shared_bytes, args=args)]  # fmt: skip
         if shape.split > 1:
             blocks = -(-region.batch * region.m * region.n // _FINISH_BLOCK)
-            steps.append(
-                KernelStep(kernel="gemm_finish", grid=(blocks, 1, 1), block=(_FINISH_BLOCK, 1, 1), args=args)
-            )
+            steps.append(KernelStep(kernel="gemm_finish", grid=(blocks, 1, 1), block=(_FINISH_BLOCK, 1, 1), args=args))
         plan = LaunchPlan(buffers={"partial": Buffer(dtype="float32", shape=(count,))}, steps=tuple(steps))
         return Candidate(source=assembled.source, plan=plan, family=self.name, values=values,
                          slot_lines=assembled.slot_lines)  # fmt: skip
@@ -282,9 +280,7 @@ def _check_pays(region: MatmulRegion, device: DeviceModel, shape: _Shape) -> Inv
     if shape.tile_m != shape.tile_n and max(shape.tile_m, shape.tile_n) < 64:
         return Invalid(("tile_m", "tile_n"), "shape", "small tiles are square")
     if shape.thread_m * shape.tile_n not in (shape.thread_n * shape.tile_m, shape.thread_n * shape.tile_n):
-        return Invalid(
-            ("thread_m", "thread_n"), "shape", "a register tile is square or has the block tile's form"
-        )
+        return Invalid(("thread_m", "thread_n"), "shape", "a register tile is square or has the block tile's form")
     if shape.threads not in (128, 256):
         return Invalid(("tile_m", "tile_n", "thread_m", "thread_n"), "shape",
                        f"{shape.threads} threads: 128 or 256 hide latency and share slices")  # fmt: skip
@@ -293,9 +289,7 @@ def _check_pays(region: MatmulRegion, device: DeviceModel, shape: _Shape) -> Inv
     if shape.group_m > 1 and (shape.tiles_m < 2 or shape.vector == 1 or shape.split > 1):
         return Invalid(("group_m",), "shape", "order matters once reads are wide, for several rows of tiles")
     if shape.min_blocks > 1 and (shape.stages == 1 or shape.thread_m * shape.thread_n < 32):
-        return Invalid(
-            ("min_blocks",), "shape", "only a large register tile with a slice in flight needs a cap"
-        )
+        return Invalid(("min_blocks",), "shape", "only a large register tile with a slice in flight needs a cap")
     if shape.split > 1 and (shape.stages == 1 or not shape.padding):
         return Invalid(("split_k",), "shape", "a split product is double-buffered and padded")
     if shape.split > 1 and (shape.tiles >= 2 * device.sms or shape.slices < 2 * shape.split):
@@ -337,12 +331,7 @@ def _operand_context(operand: _Operand, names: dict[str, str]) -> dict[str, Any]
     side, axes = operand.side, ("b", operand.across, "k")
     vector = f"VECTOR_{side.upper()}"
     wide = [load for load in operand.loads if operand.limit > 1 and _wide(load, operand.axis, operand.limit)]
-    wide_reads = [
-        f"const Pack<{STORAGE_TYPES[load.dtype]}, {vector}> {load.var}_pack = "
-        f"load_pack<hint_default, {vector}>({names[load.buffer]} + ({load.address.c_text('Index')}));"
-        for load in wide
-        if load.address is not None
-    ]
+    wide_reads = [_wide_read(load, names, vector) for load in wide]
     # In the loop the axis variable is the lane's own: it hides the function's parameter of the same name.
     before = [f"const Index {operand.axis}_first = {operand.axis};"]
     lane = [f"const Index {operand.axis} = {operand.axis}_first + i;"]
@@ -362,6 +351,22 @@ def _operand_context(operand: _Operand, names: dict[str, str]) -> dict[str, Any]
         f"{side}_wide_reads": indent("\n".join([*wide_reads, *before]), "    "),
         f"{side}_lane_reads": indent("\n".join(lane), "        "),
     }
+
+
+def _wide_read(load: Load, names: dict[str, str], vector: str) -> str:
+    """One vector of a contiguous operand; a pointer that is not aligned costs an access an element."""
+    assert load.address is not None
+    storage, pointer = STORAGE_TYPES[load.dtype], f"{names[load.buffer]} + ({load.address.c_text('Index')})"
+    return (
+        f"Pack<{storage}, {vector}> {load.var}_pack;\n"
+        f"if (aligned<{vector}>({names[load.buffer]})) {{\n"
+        f"    {load.var}_pack = load_pack<hint_default, {vector}>({pointer});\n"
+        f"}} else {{\n"
+        f"    const {storage}* const {load.var}_first = {pointer};\n"
+        f"#pragma unroll\n"
+        f"    for (int i = 0; i < {vector}; ++i) {load.var}_pack.v[i] = load_one<hint_default>({load.var}_first + i);\n"
+        f"}}"
+    )
 
 
 def _epilogue_context(region: MatmulRegion, names: dict[str, str], index: str) -> dict[str, Any]:
@@ -385,12 +390,8 @@ def _epilogue_context(region: MatmulRegion, names: dict[str, str], index: str) -
     result_names = ", ".join(store["result"] for store in stores)
     return {
         "stores": stores,
-        "epilogue_values": ", ".join(
-            ["const float acc", *typed, *(f"const Index {a}" for a in axes), results]
-        ),
-        "epilogue_names": ", ".join(
-            ["acc", *(load.var for load in region.epilogue_loads), *axes, result_names]
-        ),
+        "epilogue_values": ", ".join(["const float acc", *typed, *(f"const Index {a}" for a in axes), results]),
+        "epilogue_names": ", ".join(["acc", *(load.var for load in region.epilogue_loads), *axes, result_names]),
         "epilogue_reads": indent("\n".join(reads), "    "),
         "result_parameters": results,
         "result_names": result_names,

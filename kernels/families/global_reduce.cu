@@ -1,5 +1,4 @@
 // A few long rows: all blocks of the grid share each row; every round ends in a fixed-order sum of their partials.
-#pragma nv_diag_suppress 177  // helpers that this region has no use for
 ${prelude}
 enum Scheme : int { scheme_shuffle, scheme_tree };
 enum Finish : int { finish_last_block, finish_two_kernel };

@@ -21,8 +21,8 @@ FAMILIES: tuple[Family, ...] = (
 )
 """In order of preference where several can compute a region and its results fill the device."""
 
-_BLOCKS_PER_RESULT = 8
-"""Blocks that a row or column kernel can put on one result (a cluster, or a split)."""
+_TEAM = {"row": 8.0, "column": 1 / 16}
+"""Blocks that a family can put on one result: a row a cluster of 8, a column 8 of a block's 128 threads."""
 _LONG = 2**15
 """Reduced elements from which a second grid-wide stage costs little."""
 
@@ -47,7 +47,7 @@ def families_for(region: AnyRegion, device: DeviceModel | None = None) -> tuple[
         reasons = "; ".join(f"{family.name}: {family.refuse(region)}" for family in FAMILIES)
         operators = ", ".join(region.source_ops) or "region"
         raise NotYetError(f"no kernel family covers {operators} ({reasons})")
-    if device is not None and _leaves_idle(region, device):
+    if device is not None and _leaves_idle(found[0], region, device):
         found.sort(key=lambda family: family.name != GlobalReduceFamily.name)
     return tuple(found)
 
@@ -57,7 +57,7 @@ def specs_for(region: AnyRegion, device: DeviceModel) -> list[KernelSpec]:
     return [spec_for(family, region, device) for family in families_for(region, device)]
 
 
-def _leaves_idle(region: AnyRegion, device: DeviceModel) -> bool:
-    if not isinstance(region, Region) or not region.rounds:
+def _leaves_idle(family: Family, region: AnyRegion, device: DeviceModel) -> bool:
+    if not isinstance(region, Region) or family.name not in _TEAM or region.reduced_size < _LONG:
         return False
-    return region.kept_size * _BLOCKS_PER_RESULT <= device.sms and region.reduced_size >= _LONG
+    return region.kept_size * _TEAM[family.name] <= device.sms

@@ -1,5 +1,4 @@
 // Rows of a reduce-map: a team of threads (or a cluster of blocks) owns one row and keeps it on chip where it fits.
-#pragma nv_diag_suppress 177  // helpers that this region has no use for
 ${prelude}
 enum Residency : int { residency_registers, residency_shared, residency_reread };
 enum Scheme : int { scheme_shuffle, scheme_tree };
@@ -65,7 +64,7 @@ template <class P> static __device__ __forceinline__ P reduce_row(P p, P* scratc
     return p;
 }
 
-extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS * ROWS)
+extern "C" __global__ void ${cluster_attribute}__launch_bounds__(THREADS * ROWS)
 row_reduce(${signature}) {
     const int thread = threadIdx.x % THREADS, team = threadIdx.x / THREADS;
     const unsigned int rank = CLUSTER > 1 ? cluster_rank() : 0;
@@ -75,16 +74,13 @@ row_reduce(${signature}) {
     ${decode_kept | indent(4)}
     ${setup | indent(4)}
 ${readers(loads, stores)}
-    // Vectors start at the row's first aligned element; what lies before and after is left to the edge threads.
-    const Index head = ${head};
-    const Index row_vectors = (SIZE - head) / VECTOR;
+    ${row_extent() | indent(4)}
     const Index vector_offset = (Index)rank * SLICE;
     const Index left = row_vectors - vector_offset;
     const Index vector_count = !live || left < 0 ? 0 : left < SLICE ? left : SLICE;
     const Index first_vector = thread;
-    Index edge = -1;
-    if (VECTOR > 1 && live && rank == 0 && thread < SIZE - row_vectors * VECTOR)
-        edge = thread < head ? thread : thread + row_vectors * VECTOR;
+    constexpr int EDGE_STRIDE = CLUSTER * THREADS;
+    const Index first_edge = live ? (Index)rank * THREADS + thread : SIZE;
 
 //% if resident
     extern __shared__ __align__(16) unsigned char slices[];

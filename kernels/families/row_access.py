@@ -192,3 +192,11 @@ def head_text(shape: Geometry) -> str:
         return "0"
     first = f"(int)(-({shape.reference.c_text('long long')}) & (VECTOR - 1))"
     return f"VECTOR <= {shape.aligned} ? 0 : {first} < SIZE ? {first} : (int)SIZE"
+
+
+def alignment_text(views: tuple[Reading | Writing, ...]) -> str:
+    """Whether every buffer that is accessed in vectors starts on a vector boundary, as device code."""
+    checks = dict.fromkeys(
+        f"(VECTOR > {view.widest} || aligned<VECTOR>({view.buffer}))" for view in views if view.widest > 1
+    )
+    return " && ".join(checks) or "true"

@@ -32,9 +32,7 @@ def body_registers(parts: Sweeps) -> int:
     return most
 
 
-def row_features(
-    kernel: str, region: Region, device: DeviceModel, values: Values, layout: RowLayout
-) -> LaunchFeatures:
+def row_features(kernel: str, region: Region, device: DeviceModel, values: Values, layout: RowLayout) -> LaunchFeatures:
     """One launch over all rows."""
     parts = row_sweeps.take_apart(region)
     sweeps = swept(parts, online=values["passes"] == "online")

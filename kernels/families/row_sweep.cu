@@ -199,27 +199,35 @@ for (Index start = first_vector; start < vector_count; start += VECTOR_STRIDE * 
         }
     }
 }
-if (VECTOR > 1 && edge >= 0) {
+if constexpr (VECTOR > 1) {
+    for (Index extra = first_edge; extra < edge_count; extra += EDGE_STRIDE) {
+        const Index edge = extra < head ? extra : extra + edge_shift;
 //% for load in sweep.loads
+        ${load.ctype} ${load.var}_edge_now;
+//% if load.mode == "later"
+        if (extra == first_edge) ${load.var}_edge_now = ${load.var}_edge;
+        else ${load.var}_edge_now = ${load.var}_read(edge);
+//% else
+        ${load.var}_edge_now = ${load.var}_read(edge);
 //% if load.mode == "first"
-    ${load.var}_edge = ${load.var}_read(edge);
-//% elif load.mode == "single"
-    const ${load.ctype} ${load.var}_edge = ${load.var}_read(edge);
+        if (extra == first_edge) ${load.var}_edge = ${load.var}_edge_now;
+//% endif
 //% endif
 //% endfor
 //% for store in sweep.stores
-    ${store.ctype} ${store.name}_edge;
+        ${store.ctype} ${store.name}_edge;
 //% endfor
 //% if partial
-    ${sweep.operand_declarations}
-    ${sweep.visit}(edge${sweep.edge_arguments}${sweep.operand_arguments});
-    accumulate(parts[0]${sweep.operand_arguments}, edge);
+        ${sweep.operand_declarations}
+        ${sweep.visit}(edge${sweep.edge_arguments}${sweep.operand_arguments});
+        accumulate(parts[0]${sweep.operand_arguments}, edge);
 //% else
-    ${sweep.visit}(edge${sweep.edge_arguments}${sweep.edge_results});
+        ${sweep.visit}(edge${sweep.edge_arguments}${sweep.edge_results});
 //% endif
 //% for store in sweep.stores
-    ${store.name}_write(edge, ${store.name}_edge);
+        ${store.name}_write(edge, ${store.name}_edge);
 //% endfor
+    }
 }
 //% endmacro
 //% macro gather_partial(sweep, partial)
@@ -230,15 +238,21 @@ ${walk(sweep, partial)}
 #pragma unroll
 for (int a = 1; a < ACCUMULATORS; ++a) combine(parts[0], parts[a]);
 //% endmacro
+//% macro row_extent()
+// Vectors start at the first aligned element; what lies before and after is left to edge threads, and so is the
+// whole row if some buffer does not start on a vector boundary.
+const bool aligned_buffers = ${alignment};
+const Index peel = ${head};
+const Index head = aligned_buffers ? peel : SIZE;
+const Index row_vectors = (SIZE - head) / VECTOR;
+const Index edge_shift = row_vectors * VECTOR;
+const Index edge_count = SIZE - edge_shift;
+//% endmacro
 //% macro grid_walk()
-    // The grid's blocks take vectors in turn; what lies before the first aligned element and after the last vector
-    // is left to a few threads of the first block.
-    const Index head = ${head};
-    const Index vector_count = (SIZE - head) / VECTOR;
+    ${row_extent() | indent(4)}
+    // The grid's blocks take vectors in turn.
+    const Index vector_count = row_vectors;
     const Index vector_offset = 0;
-    const Index VECTOR_STRIDE = (Index)gridDim.x * THREADS;
-    const Index first_vector = (Index)blockIdx.x * THREADS + threadIdx.x;
-    Index edge = -1;
-    if (VECTOR > 1 && first_vector < SIZE - vector_count * VECTOR)
-        edge = first_vector < head ? first_vector : first_vector + vector_count * VECTOR;
+    const Index VECTOR_STRIDE = (Index)gridDim.x * THREADS, EDGE_STRIDE = VECTOR_STRIDE;
+    const Index first_vector = (Index)blockIdx.x * THREADS + threadIdx.x, first_edge = first_vector;
 //% endmacro

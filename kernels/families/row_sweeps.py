@@ -13,6 +13,7 @@ from warpsmith.kernels.families.row_access import (
     Geometry,
     Reading,
     Writing,
+    alignment_text,
     geometry,
     head_text,
     position_ctype,
@@ -117,9 +118,7 @@ class _Known:
                 stack.extend(line.uses)
         return found
 
-    def sweep(
-        self, index: int, targets: list[str], monoid: Monoid | None, stores: tuple[Store, ...] = ()
-    ) -> Sweep:
+    def sweep(self, index: int, targets: list[str], monoid: Monoid | None, stores: tuple[Store, ...] = ()) -> Sweep:
         """The per-point statements and loads that the targets need."""
         found = self.needed(targets, through=False)
         lines = tuple(line for var, line in self.lines.items() if var in found and line.level in _INNER)
@@ -192,7 +191,7 @@ def sweep_context(region: Region, parts: Sweeps, sweep: Sweep, *, keeps: bool) -
         "stores": stores,
         "parameters": "".join(f", const {load['ctype']} {load['var']}" for load in loads),
         "arguments": "".join(f", {load['var']}_now[u][j]" for load in loads),
-        "edge_arguments": "".join(f", {load['var']}_edge" for load in loads),
+        "edge_arguments": "".join(f", {load['var']}_edge_now" for load in loads),
         "outputs": "".join(f", {store.ctype}& {store.name}" for store in stores),
         "results": "".join(f", {store.name}_now[j]" for store in stores),
         "edge_results": "".join(f", {store.name}_edge" for store in stores),
@@ -312,11 +311,7 @@ def row_ctype(region: Region) -> str:
 def kept_store_lines(region: Region) -> list[str]:
     """Statements that write the kept-level results of one row."""
     wide = codegen.index_ctype(region)
-    return [
-        codegen.store_line(store, names_of(region), wide)
-        for store in region.stores
-        if store.level not in _INNER
-    ]
+    return [codegen.store_line(store, names_of(region), wide) for store in region.stores if store.level not in _INNER]
 
 
 def base_context(region: Region, parts: Sweeps, *, keeps: bool) -> Mapping[str, Any]:
@@ -332,6 +327,7 @@ def base_context(region: Region, parts: Sweeps, *, keeps: bool) -> Mapping[str, 
         "loads": readings(region, parts, keeps=keeps),
         "stores": writings(region, parts),
         "head": head_text(parts.geometry),
+        "alignment": alignment_text((*readings(region, parts, keeps=keeps), *writings(region, parts))),
         "sweeps": [sweep_context(region, parts, sweep, keeps=keeps) for sweep in parts.rounds],
         "post": sweep_context(region, parts, parts.post, keeps=keeps) if parts.post else None,
         "fused": partial_context(parts.fused, "Fused") if parts.fused else None,

@@ -49,38 +49,43 @@ class _Layout:
 def _lay_out(space: Space, values: Sequence[Value], stores: list[Expr]) -> _Layout:
     owners = [value for value in values if value.address is not None]
     exprs = [*(value.address for value in owners if value.address is not None), *stores]
-    digits, exprs = cut_all(space.sizes, exprs)
-    sizes = {name: extent for parts in digits.values() for name, extent, _ in parts}
-    kept = [name for axis in space.kept for name, extent, _ in digits[axis] if extent > 1]
-    reduced = [name for axis in space.reduced for name, extent, _ in digits[axis] if extent > 1]
-    args = [expr for value, expr in zip(owners, exprs, strict=False) if value.kind == "reduce"]
-    _check_positions(args, reduced, sizes)
-    guides = exprs[len(owners) :]
-    if space.reduced:
-        loads = [expr for value, expr in zip(owners, exprs, strict=False) if value.kind == "load"]
-        guides = sorted(loads, key=lambda expr: -_points(expr, sizes)) + guides
-    kept = list(by_stride(kept, guides))
-    reduced = reduced if args else list(by_stride(reduced, guides))
-    final_kept, exprs = join_adjacent(kept, sizes, exprs)
-    final_reduced, exprs = join_adjacent(reduced, sizes, exprs)
-    names = {axis: f"k{i}" for i, axis in enumerate(final_kept)}
-    names |= {axis: f"r{i}" for i, axis in enumerate(final_reduced)}
+    args = [place for place, value in enumerate(owners) if value.kind == "reduce"]
+    loads = [place for place, value in enumerate(owners) if value.kind == "load"] if space.reduced else []
+    sizes, kept, reduced = dict(space.sizes), space.kept, space.reduced
+    before: tuple[Expr, ...] = ()
+    while before != tuple(exprs):
+        before = tuple(exprs)
+        sizes, kept, reduced, exprs = _cut(sizes, kept, reduced, exprs)
+        guides = sorted((exprs[i] for i in loads), key=lambda expr: -_points(expr, sizes)) + exprs[len(owners) :]
+        kept, reduced = by_stride(kept, guides), reduced if args else by_stride(reduced, guides)
+        kept, exprs = join_adjacent(kept, sizes, exprs)
+        reduced, exprs = join_adjacent(reduced, sizes, exprs)
+    _check_positions([exprs[i] for i in args], reduced, sizes)
+    names = {axis: f"k{i}" for i, axis in enumerate(kept)} | {axis: f"r{i}" for i, axis in enumerate(reduced)}
     exprs = renamed(exprs, names)
-    addresses = {value.id: expr for value, expr in zip(owners, exprs, strict=False)}
     return _Layout(
-        kept=tuple(Axis(names[axis], sizes[axis]) for axis in final_kept),
-        reduced=tuple(Axis(names[axis], sizes[axis]) for axis in final_reduced),
-        addresses=addresses,
+        kept=tuple(Axis(names[axis], sizes[axis]) for axis in kept),
+        reduced=tuple(Axis(names[axis], sizes[axis]) for axis in reduced),
+        addresses={value.id: expr for value, expr in zip(owners, exprs, strict=False)},
         stores=exprs[len(owners) :],
     )
+
+
+def _cut(
+    sizes: dict[str, int], kept: Sequence[str], reduced: Sequence[str], exprs: Sequence[Expr]
+) -> tuple[dict[str, int], tuple[str, ...], tuple[str, ...], list[Expr]]:
+    """All axes replaced by their digits, those of one point dropped."""
+    digits, cut = cut_all(sizes, exprs)
+    extents = {name: extent for parts in digits.values() for name, extent, _ in parts if extent > 1}
+    new_kept = tuple(name for axis in kept for name, _, _ in digits[axis] if name in extents)
+    new_reduced = tuple(name for axis in reduced for name, _, _ in digits[axis] if name in extents)
+    return extents, new_kept, new_reduced, cut
 
 
 def _check_positions(args: Sequence[Expr], reduced: Sequence[str], sizes: dict[str, int]) -> None:
     """Arg reductions count positions along the reduced axes in the order those stand in."""
     algebra = Algebra(sizes)
-    flat = algebra.linear(
-        [algebra.axis(axis) for axis in reduced], row_major([sizes[axis] for axis in reduced])
-    )
+    flat = algebra.linear([algebra.axis(axis) for axis in reduced], row_major([sizes[axis] for axis in reduced]))
     if any(expr != flat for expr in args):
         raise NotYetError("needs several regions: arg reductions count positions in different orders")
 
@@ -135,9 +140,7 @@ class _Sorter:
         """Reductions by depth, each round with its operands' lines; the last ends in `kept_results`."""
         last = max(self.depth.values(), default=0)
         if last > _MOST_ROUNDS:
-            raise NotYetError(
-                f"needs several regions: a chain of {last} reductions, at most {_MOST_ROUNDS} fit"
-            )
+            raise NotYetError(f"needs several regions: a chain of {last} reductions, at most {_MOST_ROUNDS} fit")
         depths = range(1, last + 1)
         return tuple(self._round(depth, kept_results if depth == last else ()) for depth in depths)
 
@@ -145,9 +148,7 @@ class _Sorter:
         folding = [v for v in self.values if v.kind == "reduce" and self.depth[v.id] == depth]
         lines, _ = self.lines([value.operands[0] for value in folding])
         names = self.writer.names
-        reductions = tuple(
-            Reduction(names[v.id], v.reduction, names[v.operands[0].id], v.ctype) for v in folding
-        )
+        reductions = tuple(Reduction(names[v.id], v.reduction, names[v.operands[0].id], v.ctype) for v in folding)
         settled = [v for v in self.values if self.depth[v.id] == depth and self.level(v) == "kept"]
         finish, done = self.lines([*settled, *results])
         self.finished |= done

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import permutations
 from math import prod
 from typing import Any
 
-from warpsmith.kernels.errors import NotYetError
 from warpsmith.kernels.indexing import Algebra, Expr, row_major
+from warpsmith.kernels.lowering.axes import cut_all, inverted
 from warpsmith.kernels.lowering.evaluator import Evaluator, several_regions, unsupported
 from warpsmith.kernels.lowering.naming import Writer
 from warpsmith.kernels.lowering.space import output_strides
@@ -40,6 +39,23 @@ def lower_matmul(graph: OpGraph, node: OpNode) -> MatmulRegion:
     if node.op not in MATMULS:
         raise unsupported(node, "this contraction")
     return _Lowering(graph, node).region()
+
+
+@dataclass(slots=True)
+class _Probe:
+    """Records at which places of the product an output wants it."""
+
+    lowering: _Lowering
+    met: dict[Index, None] = field(default_factory=dict)
+
+    def reduction(self, evaluator: Evaluator, node: OpNode, dims: tuple[int, ...], kept: Index) -> Value:
+        """As in the lowering itself."""
+        return self.lowering.reduction(evaluator, node, dims, kept)
+
+    def matmul(self, evaluator: Evaluator, node: OpNode, index: Index) -> Value:
+        """Record the place and go no further."""
+        self.met[index] = None
+        return evaluator.table.load("", "float32", None)
 
 
 @dataclass(slots=True)
@@ -117,23 +133,33 @@ class _Lowering:
         """The output's value and index at (b, m, n), ordered so that each point uses its own accumulator."""
         name = self.graph.outputs[position].name
         shape = self.graph.spec(name).shape
-        axes = [axis for axis in "bmn" if self.sizes[axis] > 1]
-        points = prod(self.sizes[axis] for axis in axes)
+        points = prod(self.sizes[axis] for axis in "bmn")
         if prod(shape) != points:
-            raise several_regions(
-                self.node, f"has {points} elements, output {position} ({name}) {prod(shape)}"
-            )
+            raise several_regions(self.node, f"has {points} elements, output {position} ({name}) {prod(shape)}")
+        index = self._inverse(name, shape)
+        return self.evaluator.value(name, index), index
+
+    def _inverse(self, name: str, shape: tuple[int, ...]) -> Index:
+        """Where in the output the accumulator of (b, m, n) ends up."""
+        sizes = {f"o{d}": size for d, size in enumerate(shape)}
+        probe = _Probe(self)
+        outer = Algebra(sizes)
+        index = tuple(outer.axis(axis) for axis in sizes)
+        Evaluator(self.graph, outer, ValueTable(), probe).value(name, index)
         algebra = self.evaluator.algebra
-        refusal: NotYetError | None = None
-        for order in permutations(axes):
-            strides = row_major([self.sizes[axis] for axis in order])
-            index = algebra.split(algebra.linear([self._axis(axis) for axis in order], strides), shape)
-            try:
-                return self.evaluator.value(name, index), index
-            except NotYetError as error:
-                refusal = refusal or error
-        assert refusal is not None
-        raise refusal
+        found = list(probe.met)
+        if not found:
+            axes = [self._axis(axis) for axis in "bmn"]
+            return algebra.split(algebra.linear(axes, row_major([self.sizes[axis] for axis in "bmn"])), shape)
+        digits, cut = cut_all(sizes, found[0])
+        extents = {part: extent for parts in digits.values() for part, extent, _ in parts}
+        solved = inverted(cut, list(self.form.out), extents, algebra)
+        if len(found) > 1 or solved is None:
+            raise several_regions(self.node, "is wanted at another place than the point that computes it")
+        return tuple(
+            algebra.add(Expr(), *(algebra.affine(solved[part], step) for part, _, step in parts))
+            for parts in digits.values()
+        )
 
     def _side(self, ends: Sequence[Value]) -> _Side:
         values = [value for value in reachable(ends) if value is not self.accumulator]

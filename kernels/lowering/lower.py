@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from warpsmith.kernels.errors import NotYetError
@@ -31,9 +34,24 @@ def lower(graph: OpGraph) -> AnyRegion:
     if len(contractions) > 1:
         raise several_regions(contractions[1], f"is a second matmul beside {contractions[0].name}")
     indexed = replace(graph, node_index={node.name: node for node in graph.nodes})
-    if contractions:
-        return lower_matmul(indexed, contractions[0])
-    return assemble(indexed, find_space(indexed))
+    with _room_for_recursion(len(live)):
+        if contractions:
+            return lower_matmul(indexed, contractions[0])
+        return assemble(indexed, find_space(indexed))
+
+
+_FRAMES_A_NODE = 8
+
+
+@contextmanager
+def _room_for_recursion(nodes: int) -> Iterator[None]:
+    """Evaluation descends once a node, so a long chain of operators needs a deep stack."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(before + _FRAMES_A_NODE * nodes)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
 
 
 def live_nodes(graph: OpGraph) -> list[OpNode]:
@@ -51,9 +69,7 @@ def _check_tensors(graph: OpGraph, live: list[OpNode]) -> None:
     for name, leaf in graph.inputs.items():
         allowed = _SCALARS if leaf.scalar else {"float32"}
         if leaf.spec.dtype not in allowed:
-            raise NotYetError(
-                f"input {name} ({leaf.ref}) is {leaf.spec.dtype}; only float32 tensors are covered yet"
-            )
+            raise NotYetError(f"input {name} ({leaf.ref}) is {leaf.spec.dtype}; only float32 tensors are covered yet")
     empty = [name for name, leaf in graph.inputs.items() if leaf.spec.numel == 0]
     empty += [node.name for node in live if node.out.numel == 0]
     if empty:

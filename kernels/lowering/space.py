@@ -9,7 +9,7 @@ from math import prod
 
 from warpsmith.kernels.errors import NotYetError
 from warpsmith.kernels.indexing import Algebra, Expr, row_major
-from warpsmith.kernels.lowering.axes import cut_axis, digit_cuts
+from warpsmith.kernels.lowering.axes import cut_axis, digit_cuts, recombined
 from warpsmith.kernels.lowering.evaluator import Evaluator, first_operand, several_regions, unsupported
 from warpsmith.kernels.lowering.reductions import REDUCTIONS
 from warpsmith.kernels.lowering.values import CType, ReductionKind, Value, ValueTable, reachable
@@ -121,9 +121,7 @@ def _cut_by(sizes: dict[str, int], met: Sequence[Index]) -> tuple[dict[str, int]
         axes |= {name: extent for name, extent, _ in digits}
         index.append(digits)
     algebra = Algebra(axes)
-    whole = tuple(
-        algebra.linear([algebra.axis(n) for n, _, _ in d], [step for _, _, step in d]) for d in index
-    )
+    whole = tuple(recombined(algebra, digits) for digits in index)
     mapping = dict(zip(sizes, whole, strict=True))
     used = {axis for expr in exprs for axis in algebra.substitute(expr, mapping).axes}
     return axes, whole, tuple(axis for axis in axes if axis in used)

@@ -69,6 +69,7 @@ class CudaBackend:
         self.stream: Any = _torch_cuda.Stream(self.torch_device)
         torch.cuda.set_stream(self.stream)
         self.launch_timeout_s = launch_timeout_s
+        self._newest: Any = None
 
     def load(self, report: CompileReport, plan: LaunchPlan) -> LoadedCuda:
         """Loads the cubin. What is wrong with the module shows at the launch, as a failure."""
@@ -76,6 +77,8 @@ class CudaBackend:
         assert report.ptx_path is not None
         parameters = entry_parameters(Path(report.ptx_path).read_text())
         module = self._module_class()
+        # Unloading a module waits for its kernels: one that hangs must outlive the report about it.
+        self._newest = module
         failure = None
         try:
             module.load(Path(report.cubin_path).read_bytes())
@@ -103,9 +106,14 @@ class CudaBackend:
         return None
 
     def ruined(self, error: Exception) -> Failure:
-        """The failure that a sticky CUDA error stands for; marks this process as not to be used again."""
+        """The failure that an error of torch or cupy stands for. If it is a sticky one of CUDA, this process is
+        marked as not to be used again."""
+        found = self.driver.sticky()
+        if found is None:
+            text = str(error).splitlines() or [type(error).__name__]
+            return Failure(stage="launch", kind="runtime_error", message=text[0])
         process.retire()
-        kind, message = self.driver.sticky() or ("cuda_error", str(error).splitlines()[0])
+        kind, message = found
         if kind == "uncorrectable_ecc":
             raise DeviceLost(message)
         return Failure(stage="launch", kind=kind, message=message)

@@ -41,7 +41,7 @@ def int_to_float(a: Array, rounding: str, dtype: Any) -> Array:
     if rounding == "rn":
         return near
     back = near.astype(np.float64)
-    top = 2.0**64 if a.dtype == np.uint64 else 2.0**63
+    top = float(int(np.iinfo(a.dtype).max) + 1)
     over = back >= top
     whole = np.where(over, 0.0, back).astype(a.dtype)
     bigger = over | (whole > a)

@@ -68,7 +68,7 @@ class Epochs:
             return
         writers, readers = region.words(self.granule)
         own = request.pick(self.current[request.lanes.row_index[:, 0]])
-        for word in self._words(places, request.size):
+        for word in self._words(places, request.size, own):
             if region.was_written:
                 self._judge(region, request, writers[word], own, "reads what")
             self._mark_read(readers, word, own)
@@ -88,7 +88,7 @@ class Epochs:
         """A store to any region; atomics do not race with each other but with plain accesses before them."""
         writers, readers = region.words(self.granule)
         own = request.pick(self.current[request.lanes.row_index[:, 0]])
-        for word in self._words(places, request.size):
+        for word in self._words(places, request.size, own):
             if region.was_written:
                 self._judge(region, request, writers[word], own, "writes what")
             if region.was_read:
@@ -116,8 +116,9 @@ class Epochs:
         if bad.any():
             self._report(region, request, bad, read, "writes what", "read in the same launch")
 
-    def _words(self, places: Array, size: int) -> list[Array]:
-        first = places >> self.shift
+    def _words(self, places: Array, size: int, own: Array) -> list[Array]:
+        """The words of each lane; blocks that all access one place count one by one."""
+        first = np.broadcast_to(places >> self.shift, np.broadcast_shapes(places.shape, own.shape))
         return [first + step for step in range(max(1, size >> self.shift))]
 
     def _report(

@@ -118,7 +118,8 @@ def _directed_quotient(name: str, mode: str, a: Array, b: Array) -> Array:
     rest = a.astype(np.float64) - back
     if name == "div":
         rest = rest * np.sign(b)
-    return _step(near, (rest < 0) & np.isfinite(near), (rest > 0) & np.isfinite(near), mode)
+    rounded = np.isfinite(near) | (np.isfinite(a) & (b != 0) & (name == "div"))
+    return _step(near, (rest < 0) & rounded, (rest > 0) & rounded, mode)
 
 
 def flush(a: Array) -> Array:
@@ -133,19 +134,29 @@ def saturate(a: Array) -> Array:
 
 def fmax(a: Array, b: Array) -> Array:
     """The larger one; a NaN loses against a number, and +0 is larger than -0."""
-    result = np.fmax(a, b)
-    if not result.all():
-        zero = (a == 0) & (b == 0)
-        result = np.where(zero, a + b, result)
-    return result
+    return _ordered_zeros(np.fmax(a, b), a, b, largest=True)
 
 
 def fmin(a: Array, b: Array) -> Array:
     """The smaller one; a NaN loses against a number, and -0 is smaller than +0."""
-    result = np.fmin(a, b)
+    return _ordered_zeros(np.fmin(a, b), a, b, largest=False)
+
+
+def maximum(a: Array, b: Array) -> Array:
+    """As fmax, but NaN if either is."""
+    return _ordered_zeros(np.maximum(a, b), a, b, largest=True)
+
+
+def minimum(a: Array, b: Array) -> Array:
+    """As fmin, but NaN if either is."""
+    return _ordered_zeros(np.minimum(a, b), a, b, largest=False)
+
+
+def _ordered_zeros(result: Array, a: Array, b: Array, *, largest: bool) -> Array:
+    """numpy takes either zero of a pair with different signs."""
     if not result.all():
         zero = (a == 0) & (b == 0)
-        result = np.where(zero, -((-a) + (-b)), result)
+        result = np.where(zero, a + b if largest else -((-a) + (-b)), result)
     return result
 
 
@@ -244,7 +255,7 @@ def _half_value(name: str, values: list[Array], propagate_nan: bool) -> Array:
             return _odd(total, two_sum_error(product, addend, total))
         case "min" | "max":
             if propagate_nan:
-                return (np.minimum if name == "min" else np.maximum)(a, values[1])
+                return (minimum if name == "min" else maximum)(a, values[1])
             return (fmin if name == "min" else fmax)(a, values[1])
         case "ex2":
             return exp2(a)

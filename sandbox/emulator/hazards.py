@@ -112,7 +112,7 @@ class Hazards:
     def _reading_keys(self, request: Request, place: Array) -> Array:
         """Keys in the shape of `place`; where all columns read one word, the first stands for them, marked as several."""
         keys = request.pick(self.keys(request.lanes))
-        if request.mask is not None or place.shape[1] == keys.shape[1]:
+        if request.mask is not None or place.shape[1] >= keys.shape[1]:
             return np.broadcast_to(keys, place.shape)
         columns = request.lanes.col_index[0]
         flags = (_THREADS_FLAG if len(columns) > 1 else 0) | (
@@ -159,6 +159,10 @@ class ClusterHazards(Hazards):
         rows = lanes.row_index
         value: Array = (self.block_epoch[rows[:, 0]] << _BLOCK_SHIFT) | rows % self.cluster
         return value
+
+    def _reading_keys(self, request: Request, place: Array) -> Array:
+        """One record a block: that several of its threads read a word is no conflict between blocks."""
+        return np.broadcast_to(request.pick(self.keys(request.lanes)), place.shape)
 
 
 def _joined(before: Array, key: Array) -> Array:

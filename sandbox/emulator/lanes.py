@@ -10,6 +10,9 @@ import numpy as np
 
 from warpsmith.sandbox.emulator.vectors import Array
 
+CLOCKS = ("clock", "clock_hi", "clock64", "globaltimer", "globaltimer_lo", "globaltimer_hi")
+"""Special registers that read differently each time."""
+
 
 class Geometry:
     """The blocks and threads of one batch, and what their special registers hold."""
@@ -87,7 +90,9 @@ class Lanes:
         """A special register of these lanes."""
         value = self._special.get(name)
         if value is None:
-            value = self._special[name] = self.cut(self.geometry.special(name))
+            value = self.cut(self.geometry.special(name))
+            if name not in CLOCKS:
+                self._special[name] = value
         return value
 
     def cut(self, value: Array) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 from warpsmith.kernels.records import Failure
 from warpsmith.sandbox.emulator.epochs import Epochs
 from warpsmith.sandbox.emulator.global_access import GlobalAccess
-from warpsmith.sandbox.emulator.lanes import Geometry
+from warpsmith.sandbox.emulator.lanes import CLOCKS, Geometry
 from warpsmith.sandbox.emulator.machine import Checks, Dim3, Machine
 from warpsmith.sandbox.emulator.program import Kernel
 from warpsmith.sandbox.emulator.regions import GlobalMemory, Region
@@ -154,7 +154,7 @@ def special_registers(shape: Shape, batch: Array) -> Callable[[str], Array]:
         if base == "cluster_ctarank":
             cx, cy, cz = shape.cluster
             return _small((at["x"] % cx + cx * (at["y"] % cy + cy * (at["z"] % cz))).astype(np.uint32))
-        if base in ("clock", "clock64", "globaltimer", "clock_hi", "globaltimer_lo", "globaltimer_hi"):
+        if base in CLOCKS:
             clock[0] += 1000
             return constant(clock[0]).astype(np.uint64 if base in ("clock64", "globaltimer") else np.uint32)
         return _lane_register(base, thread, shape)

@@ -193,7 +193,8 @@ def _extreme(c: Emitter, i: Instr) -> None:
         text, *rest = flushed(c, i, *(c.read(operand, i.type) for operand in i.operands[1:]))
         if "abs" in middle:
             text, *rest = (c.fresh(f"np.abs({operand})") for operand in (text, *rest))
-        function = f"np.{name}imum" if "NaN" in middle else c.helper(f"f{name}", getattr(floats, f"f{name}"))
+        called = f"{name}imum" if "NaN" in middle else f"f{name}"
+        function = c.helper(called, getattr(floats, called))
         for operand in rest:
             text = f"{function}({text}, {operand})"
         c.write(i.operands[0], i.type, text)

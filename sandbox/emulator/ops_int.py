@@ -13,6 +13,8 @@ _PLAIN = {"add": "+", "sub": "-", "and": "&", "or": "|", "xor": "^"}
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
             "lo": "<", "ls": "<=", "hi": ">", "hs": ">="}  # fmt: skip
 
+_HALF_ONE = {"f16": 0x3C00, "bf16": 0x3F80}
+
 
 def unsigned(kind: str) -> str:
     """The unsigned lane type of the same width: what sign does not touch is computed there."""
@@ -163,18 +165,16 @@ def integer_extreme(c: Emitter, i: Instr) -> None:
     kind = i.type.removesuffix("x2")
     if middle and kind[0] != "s":
         raise c.refuse()
-    relu = f", {kind}_zero" if middle else ""
-    c.helper(f"{kind}_zero", 0)
     if i.type.endswith("x2"):
         a, b = (c.read(operand, "u32") for operand in i.operands[1:])
         view = f".view({c.dtype(kind)})"
         core = f"{name}(x{view}, y{view}).view({c.dtype('u16')})"
-        core = f"np.maximum({name}(x{view}, y{view}), 0).view({c.dtype('u16')})" if relu else core
+        core = f"np.maximum({name}(x{view}, y{view}), 0).view({c.dtype('u16')})" if middle else core
         c.write(i.operands[0], "u32", f"{c.helper('packed', floats.packed)}(lambda x, y: {core}, {a}, {b})")
         return
     a, b = (c.read(operand, kind) for operand in i.operands[1:])
     text = f"{name}({a}, {b})"
-    c.write(i.operands[0], kind, f"np.maximum({text}, 0)" if relu else text)
+    c.write(i.operands[0], kind, f"np.maximum({text}, 0)" if middle else text)
 
 
 @opcode("shl", "shr")
@@ -300,6 +300,9 @@ def _compare(c: Emitter, i: Instr) -> None:
     combine = parts[0] if parts else None
     if len(parts) > 1 or combine not in (None, "and", "or", "xor"):
         raise c.refuse()
+    if i.type in ("f16x2", "bf16x2"):
+        _compare_pair(c, i, comparison, None if name == "setp" else result, combine)
+        return
     outcome = c.fresh(_comparison(c, i, comparison))
     first, second = c.pair(i.operands[0])
     opposite = f"~{outcome}"
@@ -312,10 +315,43 @@ def _compare(c: Emitter, i: Instr) -> None:
         c.write(first, "bool", outcome)
         c.write(second, "bool", opposite)
         return
-    if result not in ("u32", "s32", "f32"):
+    c.write(first, *_truth(c, outcome, result))
+
+
+def _truth(c: Emitter, flag: str, result: str) -> tuple[str, str]:
+    """Lane type and text of a flag as a number: all ones for integers, 1.0 for floats."""
+    if result in ("u16", "s16", "u32", "s32"):
+        kind = unsigned(result)
+        return kind, f"-{flag}.astype({c.dtype(kind)})"
+    if result == "f32":
+        return "f32", f"{flag}.astype({c.dtype('f32')})"
+    if result not in _HALF_ONE:
         raise c.refuse()
-    number = f"{outcome}.astype({c.dtype(result)})"
-    c.write(first, result, number if result == "f32" else f"-{number}")
+    return "u16", f"{flag}.astype({c.dtype('u16')}) * {c.constant(_HALF_ONE[result], 'u16')}"
+
+
+def _compare_pair(c: Emitter, i: Instr, comparison: str, result: str | None, combine: str | None) -> None:
+    """Packed halves: two predicates, or a packed pair of 1.0 and 0.0."""
+    kind = i.type.removesuffix("x2")
+    convert, narrow = c.helper("half_to_f32", floats.half_to_f32), c.dtype("u16")
+    sides = []
+    for shift in (0, 16):
+        halves = (f"({c.read(x, 'u32')} >> {c.constant(shift, 'u32')}).astype({narrow})" for x in i.operands[1:3])
+        a, b = (c.fresh(f"{convert}({half}, {kind!r})") for half in halves)
+        sides.append(c.fresh(_float_comparison(c, comparison, a, b)))
+    if combine:
+        other = c.read(i.operands[3], "bool")
+        sides = [c.fresh(f"{side} {_PLAIN[combine]} {other}") for side in sides]
+    if result is None:
+        first, second = c.pair(i.operands[0])
+        c.write(first, "bool", sides[0])
+        c.write(second, "bool", sides[1])
+        return
+    if result != i.type:
+        raise c.refuse()
+    low, high = (f"{_truth(c, side, kind)[1]}" for side in sides)
+    wide = c.dtype("u32")
+    c.write(i.operands[0], "u32", f"({low}).astype({wide}) | (({high}).astype({wide}) << {c.constant(16, 'u32')})")
 
 
 def _comparison(c: Emitter, i: Instr, comparison: str) -> str:
@@ -446,8 +482,3 @@ def _szext(c: Emitter, i: Instr) -> None:
     count = f"np.minimum({b}, 32)" if mode[0] == "clamp" else f"{b} & {c.constant(31, 'u32')}"
     function = c.helper("extract_field", integers.extract_field)
     c.write(i.operands[0], i.type, f"{function}({a}, {c.constant(0, 'u32')}, {count})")
-
-
-def is_register(c: Emitter, operand: object) -> bool:
-    """Whether an operand is an ordinary register."""
-    return isinstance(operand, Reg) and register_width(c.program, operand) > 0

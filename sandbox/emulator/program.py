@@ -21,6 +21,7 @@ from warpsmith.sandbox.emulator.ptx import (
     Instr,
     Module,
     Operand,
+    Reg,
     Refused,
     Variable,
 )
@@ -115,6 +116,8 @@ def compile_kernel(text: str, entry: str) -> Kernel:
 
 def _emit(program: Program, block: Block) -> Emitted:
     c = Emitter(program)
+    if block.waits:
+        _read_by_scheduler(c, block.instrs[0])
     for instr in block.instrs:
         handler = OPCODES.get(instr.parts[0])
         if handler is None:
@@ -132,6 +135,14 @@ def _emit(program: Program, block: Block) -> Emitted:
         elif block.kind == "table":
             result = c.read(block.terminator.operands[0], "u32")
     return c.finish(result)
+
+
+def _read_by_scheduler(c: Emitter, instr: Instr) -> None:
+    """Member masks and thread counts in registers are looked at before the block runs: they must be kept for it."""
+    c.begin(instr)
+    for operand in instr.operands[1:] if len(instr.operands) > 1 else instr.operands:
+        if isinstance(operand, Reg) and c.program.homes.get(operand.name) == "u32":
+            c.read_register(operand.name, "u32")
 
 
 def _function_text(program: Program, index: int, part: Emitted, kept: set[str]) -> str:

@@ -45,6 +45,7 @@ class Scheduler:
         while self.pending or self.waiting:
             if not self.pending:
                 self._release()
+                continue
             index = self._next()
             mask = self.pending.pop(index)
             if mask is not None and not self.pending and not self.waiting:
@@ -180,8 +181,6 @@ class Scheduler:
                 self._execute(compiled, self._simplified(ready))
             return
         self.waiting[index] = full
-        if not self.pending:
-            self._release()
 
     def _simplified(self, mask: Array) -> Mask:
         """None where a mask holds every live lane; one row or column where that says it all."""

@@ -32,6 +32,8 @@ def test_few_long_results_prefer_the_grid():
     assert names(regions.fold("sum", long, [1]))[0] == "row"
     assert names(regions.fold("sum", long, [1]), device)[0] == "global_reduce"
     assert names(regions.fold("sum", many, [1]), device)[0] == "row"
+    assert names(regions.fold("sum", torch.empty(2**20, 64, device="meta"), [0]), device)[0] == "global_reduce"
+    assert names(regions.fold("sum", torch.empty(2**16, 8192, device="meta"), [0]), device)[0] == "column"
 
 
 def test_families_are_found_by_name():

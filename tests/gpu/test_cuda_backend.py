@@ -3,16 +3,13 @@
 import asyncio
 import subprocess
 import sys
-from pathlib import Path
 
+import gpu_candidates as kernels
 import pytest
 
 from warpsmith.kernels.records import LibraryStep
 from warpsmith.sandbox.cuda.facts import device_model
 from warpsmith.tools.export import model_new
-
-sys.path.insert(0, str(Path(__file__).parent))
-import kernels
 
 pytestmark = pytest.mark.gpu
 
@@ -70,7 +67,8 @@ def test_failures_are_named_and_the_next_candidate_is_fine(tmp_path, good):
 
 
 def test_clusters_and_cooperative_launches_reach_the_device(tmp_path):
-    text = kernels.PROBLEM.replace("torch.softmax(x, dim=1)", "torch.arange(512, device=x.device) % 2 + 20 + 0 * x[:, 0]")
+    ranks_of_rows = "torch.arange(512, device=x.device) % 2 + 20 + 0 * x[:, 0]"
+    text = kernels.PROBLEM.replace("torch.softmax(x, dim=1)", ranks_of_rows)
     ranks = [
         kernels.candidate(kernels.CLUSTER, kernels.step("fill", shared=0, cluster=(2, 1, 1))),
         kernels.candidate(

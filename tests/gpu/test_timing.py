@@ -1,17 +1,13 @@
 """The timing protocol on a real GPU: null tests, short kernels, screening, the roofline gate, baselines."""
 
 import asyncio
-import sys
-from pathlib import Path
 
+import gpu_candidates as kernels
 import pytest
 
 from warpsmith.kernels.records import LibraryStep
 from warpsmith.tools.baseline import measure_baselines
 from warpsmith.tools.evaluate import Roof
-
-sys.path.insert(0, str(Path(__file__).parent))
-import kernels
 
 pytestmark = pytest.mark.gpu
 

@@ -154,6 +154,37 @@ def test_nothing_verified_gives_no_best(tmp_path: Path) -> None:
         assert result.full_verdicts == 4
 
 
+class Flaky(NullEvaluator):
+    """The machine fails every candidate the first few times it is asked."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__(cost=synthetic_cost)
+        self.times = times
+        self.asked: Counter[str] = Counter()
+
+    async def evaluate(self, candidates: Sequence[Candidate], *, level: Level) -> list[Outcome]:
+        failure = Failure(stage="infrastructure", message="the worker died")
+        found = []
+        for outcome in await super().evaluate(candidates, level=level):
+            self.asked[outcome.candidate] += 1
+            broken = level == "screen" and self.asked[outcome.candidate] <= self.times
+            update = {"status": "infrastructure_error", "failure": failure}
+            found.append(outcome.model_copy(update=update) if broken else outcome)
+        return found
+
+
+def test_a_failing_machine_is_tried_twice_and_says_nothing_of_the_candidate(tmp_path: Path) -> None:
+    with new_store(tmp_path) as store:
+        result, heard = search(store, Flaky(1), budget=6)
+        assert result.best is not None
+        assert {d["status"] for k, d in heard if k == "outcome"} == {"screened", "ok"}
+    with new_store(tmp_path) as store:
+        result, heard = search(store, Flaky(9), budget=6)
+        assert result.best is None
+        assert result.screened == 6
+        assert {d["status"] for k, d in heard if k == "outcome"} == {"infrastructure_error"}
+
+
 @pytest.mark.parametrize(
     ("slot", "value", "status", "stage", "kind"),
     [

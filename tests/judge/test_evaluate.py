@@ -1,9 +1,8 @@
 """Evaluating many candidates: order, look-ups, and failures that stay with their candidate."""
 
 import asyncio
-import sys
-from pathlib import Path
 
+import judge_problems as problems
 import pytest
 
 from warpsmith.kernels.device import model_for
@@ -13,9 +12,6 @@ from warpsmith.tools.evaluate import Evaluator, Limits, provenance, roof_of, sta
 from warpsmith.tools.null import NullCompiler, NullEvaluator, PlantedFailure
 from warpsmith.tools.store import RunStore
 from warpsmith.tools.target import Target
-
-sys.path.insert(0, str(Path(__file__).parent))
-import problems
 
 TARGET = Target(kind="cpu", arch="sm_90", backend="sandbox.scripted:sample_backend")
 

@@ -3,8 +3,8 @@
 import ast
 import subprocess
 import sys
-from pathlib import Path
 
+import judge_problems as problems
 import pytest
 import torch
 
@@ -13,9 +13,6 @@ from warpsmith.kernels.problem import load_problem
 from warpsmith.kernels.records import Buffer, Candidate, KernelStep, LaunchPlan, Outcome, Quantiles, RunManifest
 from warpsmith.tools.export import export, model_new, pinned
 from warpsmith.tools.store import RunStore
-
-sys.path.insert(0, str(Path(__file__).parent))
-import problems
 
 SOURCE = 'extern "C" __global__ void k(const float* x, float* out) {}\n'
 
@@ -91,8 +88,15 @@ def test_export_of_a_run(tmp_path):
     with RunStore.create("x", tmp_path / "runs") as store:
         store.write_manifest(
             RunManifest(
-                run_id=store.run_id, created="", config={"problem": problem.ref.model_dump(mode="json")},
-                versions={}, commit=None, device="d", arch="sm_90", seed=0, problem_hash=problem.hash,
+                run_id=store.run_id,
+                created="",
+                config={"problem": problem.ref.model_dump(mode="json")},
+                versions={},
+                commit=None,
+                device="d",
+                arch="sm_90",
+                seed=0,
+                problem_hash=problem.hash,
                 problem_path=str(problem.path),
             )
         )

@@ -2,9 +2,8 @@
 
 import asyncio
 import json
-import sys
-from pathlib import Path
 
+import judge_problems as problems
 import pytest
 
 from warpsmith.kernels.errors import UserError
@@ -12,9 +11,6 @@ from warpsmith.tools.evaluate import Evaluator
 from warpsmith.tools.judge import check_plan, judge, load_candidate
 from warpsmith.tools.null import NullCompiler
 from warpsmith.tools.target import Target
-
-sys.path.insert(0, str(Path(__file__).parent))
-import problems
 
 STEP = {"kernel": "softmax", "grid": [8, 1, 1], "block": [128, 1, 1], "args": ["in0", "out0", {"i32": 300}]}
 

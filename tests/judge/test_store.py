@@ -29,8 +29,16 @@ def created(tmp_path) -> RunStore:
     store = RunStore.create("soft max/../x", tmp_path)
     store.write_manifest(
         RunManifest(
-            run_id=store.run_id, created="2026-01-01T00:00:00Z", config={}, versions={}, commit=None,
-            device="cpu", arch="sm_90", seed=0, problem_hash="h", problem_path="p.py",
+            run_id=store.run_id,
+            created="2026-01-01T00:00:00Z",
+            config={},
+            versions={},
+            commit=None,
+            device="cpu",
+            arch="sm_90",
+            seed=0,
+            problem_hash="h",
+            problem_path="p.py",
         )
     )
     return store

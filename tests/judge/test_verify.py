@@ -1,8 +1,6 @@
 """The verdict: right kernels pass, and each way of being wrong is found and named."""
 
-import sys
-from pathlib import Path
-
+import judge_problems as problems
 import pytest
 import torch
 
@@ -11,9 +9,6 @@ from warpsmith.kernels.records import Buffer
 from warpsmith.sandbox.scripted import ScriptedBackend
 from warpsmith.tools.session import Session
 from warpsmith.tools.verify import verify
-
-sys.path.insert(0, str(Path(__file__).parent))
-import problems
 
 
 def judge(tmp_path, text, kernel, args=("in0", "out0"), *, level="full", buffers=None):

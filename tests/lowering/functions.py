@@ -251,6 +251,14 @@ def attention_scores(q, k):
     return q @ k.transpose(-1, -2) / 8**0.5
 
 
+def merged_heads(p, v):
+    return torch.bmm(p, v).view(2, 3, 4, 5).permute(0, 2, 1, 3).reshape(2, 4, 15) + 1
+
+
+def flipped_product(a, b):
+    return (a @ b).flip(1).t().sigmoid()
+
+
 def two_softmaxes(x):
     return x.softmax(1).softmax(0)
 

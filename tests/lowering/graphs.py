@@ -75,15 +75,11 @@ class Recorder:
         name = f"{op}_{len(self.nodes)}"
         bare = OpNode(name, op, pattern_of(op), args, {}, TensorSpec((), (), dtype), 0, 0)
         refs = [arg for arg in args if isinstance(arg, NodeRef)]
-        leaves = {
-            ref.name: GraphInput(f"in{i}", spec_of(self.values[ref.name])) for i, ref in enumerate(refs)
-        }
+        leaves = {ref.name: GraphInput(f"in{i}", spec_of(self.values[ref.name])) for i, ref in enumerate(refs)}
         alone = OpGraph(leaves, (bare,), (NodeRef(name),), len(refs), {name: bare})
         out = interpret(alone, [self.values[ref.name] for ref in refs], {})[0]
         self.values[name] = out
-        self.nodes.append(
-            OpNode(name, op, pattern_of(op), args, {}, spec_of(out), out.numel(), 0, source="model.py:7")
-        )
+        self.nodes.append(OpNode(name, op, pattern_of(op), args, {}, spec_of(out), out.numel(), 0, source="model.py:7"))
         return NodeRef(name)
 
     def finish(self, *outputs: NodeRef) -> Traced:

@@ -34,11 +34,7 @@ def device_program(region: Region, name: str) -> str:
     """A map as a CUDA kernel, one thread a point."""
     (axis,) = region.kept
     point = f"const long long {axis.name} = (long long)blockIdx.x * blockDim.x + threadIdx.x;"
-    lines = (
-        [_load(x) for x in region.loads]
-        + [_line(x) for x in region.post]
-        + [_store(x) for x in region.stores]
-    )
+    lines = [_load(x) for x in region.loads] + [_line(x) for x in region.post] + [_store(x) for x in region.stores]
     body = "\n".join([point, f"if ({axis.name} >= {axis.size}) return;", *lines])
     return f'extern "C" __global__ void {name}({", ".join(_parameters(region))}) {{\n{body}\n}}\n'
 
@@ -96,11 +92,7 @@ def _fold(reduction: Reduction, position: str) -> str:
             return f"{var} = {var} && {x};"
     symbol = ">" if reduction.kind.endswith("max") else "<"
     better = f"first || ({x} != {x} && {var}best == {var}best) || {x} {symbol} {var}best"
-    found = (
-        f"{var}best = {x}; {var} = {position};"
-        if reduction.kind.startswith("arg")
-        else f"{var} = {var}best = {x};"
-    )
+    found = f"{var}best = {x}; {var} = {position};" if reduction.kind.startswith("arg") else f"{var} = {var}best = {x};"
     return f"if ({better}) {{ {found} }}"
 
 

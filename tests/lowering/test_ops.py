@@ -162,9 +162,7 @@ def built(
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_an_entry_agrees_with_torch(
-    case: str, built: tuple[ctypes.CDLL, dict[str, tuple[Traced, AnyRegion]]]
-) -> None:
+def test_an_entry_agrees_with_torch(case: str, built: tuple[ctypes.CDLL, dict[str, tuple[Traced, AnyRegion]]]) -> None:
     library, lowered = built
     traced, region = lowered[case]
     result = call(library, entry(case), traced.graph, region, traced.feeds)[0]
@@ -205,11 +203,7 @@ def test_every_text_compiles_for_the_device_without_headers(
     recorder = Recorder()
     inverse = recorder.finish(recorder.op("erfinv", recorder.input(torch.zeros(PAIRS))))
     regions = {name: region for name, (_, region) in built[1].items()} | {"erfinv": lower(inverse.graph)}
-    maps = {
-        entry(name): region
-        for name, region in regions.items()
-        if isinstance(region, Region) and not region.rounds
-    }
+    maps = {entry(name): region for name, region in regions.items() if isinstance(region, Region) and not region.rounds}
     step = KernelStep(kernel="run_erfinv", grid=(1, 1, 1), block=(32, 1, 1), args=("in0", "out0"))
     source = "\n".join(device_program(region, name) for name, region in maps.items())
     candidate = Candidate(source=source, plan=LaunchPlan(steps=(step,)))

@@ -142,9 +142,7 @@ PRIMITIVE = {
 
 
 @pytest.mark.parametrize(("forward", "parts"), PRIMITIVE.values(), ids=PRIMITIVE)
-def test_operators_become_primitives_with_the_same_meaning(
-    tmp_path: Path, forward: str, parts: dict[str, str]
-) -> None:
+def test_operators_become_primitives_with_the_same_meaning(tmp_path: Path, forward: str, parts: dict[str, str]) -> None:
     graph = check_meaning(cases.problem(tmp_path, forward, **parts))
     assert [node.op for node in graph.nodes if node.pattern == "anchor"] == []
 
@@ -275,9 +273,7 @@ def test_a_float_input_stays_a_runtime_scalar(tmp_path: Path) -> None:
 
 
 def test_a_float_beside_double_tensors_is_double(tmp_path: Path) -> None:
-    problem = cases.problem(
-        tmp_path, "x * s", arguments="x, s", inputs="torch.randn(6, dtype=torch.float64), 0.1"
-    )
+    problem = cases.problem(tmp_path, "x * s", arguments="x, s", inputs="torch.randn(6, dtype=torch.float64), 0.1")
     assert check_meaning(problem).inputs["s"].spec.dtype == "float64"
 
 
@@ -317,9 +313,7 @@ def test_the_graph_is_the_same_every_time(tmp_path: Path) -> None:
 
 
 def test_a_constructor_that_needs_values_is_built_on_the_cpu(tmp_path: Path) -> None:
-    problem = cases.problem(
-        tmp_path, "x * self.gain", init="self.gain = torch.tensor([4.0, 9.0]).sqrt().sum().item()"
-    )
+    problem = cases.problem(tmp_path, "x * self.gain", init="self.gain = torch.tensor([4.0, 9.0]).sqrt().sum().item()")
     graph = check_meaning(problem)
     assert math.isclose(graph.nodes[0].args[1], 5.0)
 
@@ -355,9 +349,7 @@ NOT_YET = {
 
 
 @pytest.mark.parametrize(("forward", "parts", "message"), NOT_YET.values(), ids=NOT_YET)
-def test_what_is_not_supported_yet_says_so(
-    tmp_path: Path, forward: str, parts: dict[str, str], message: str
-) -> None:
+def test_what_is_not_supported_yet_says_so(tmp_path: Path, forward: str, parts: dict[str, str], message: str) -> None:
     with pytest.raises(NotYetError, match=message):
         capture(cases.problem(tmp_path, forward, **parts))
 

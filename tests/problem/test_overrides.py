@@ -32,8 +32,7 @@ BINDINGS = {
     "walrus in a comprehension": "result = [(N := i) for i in (3, 4)][-1] * 2",
     "for target": "for N in (3, 4):\n    pass\nresult = N * 2",
     "with as": (
-        "import contextlib\n@contextlib.contextmanager\ndef four():\n    yield 4\n"
-        "with four() as N:\n    result = N * 2"
+        "import contextlib\n@contextlib.contextmanager\ndef four():\n    yield 4\nwith four() as N:\n    result = N * 2"
     ),
     "conditional": "if True:\n    N = 4\nelse:\n    N = 5\nresult = N * 2",
     "conditional expression": "N = 4 if len('ab') == 2 else 3\nresult = N * 2",
@@ -102,7 +101,7 @@ def test_names_of_inner_scopes_are_left_alone(tmp_path: Path) -> None:
 )
 def test_values_of_the_same_type_are_taken(tmp_path: Path, source: str, text: str, value: object) -> None:
     module = run(tmp_path, source, N=text)
-    assert module.N == value
+    assert value == module.N
     assert type(module.N) is type(value)
 
 
