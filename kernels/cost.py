@@ -20,7 +20,7 @@ from warpsmith.kernels.records import CompileReport, KernelResources
 from warpsmith.kernels.region import AnyRegion
 from warpsmith.kernels.slots import Values
 
-DRAM_LATENCY_S = 400e-9
+DRAM_LATENCY_S = 350e-9
 """Load to use from DRAM on data-centre parts (published microbenchmarks of A100 and H100: 480 to 800 ns)."""
 
 L2_LATENCY_S = 200e-9
@@ -60,7 +60,7 @@ TERMS = ("dram", "l2", "shared", "fp32", "special", "issue", "latency")
 BARRIER_CLOCKS = 30.0
 """A `__syncthreads` of a few warps, from the last arrival to the next instruction."""
 
-FOLLOWING_LAUNCH = 0.4
+FOLLOWING_LAUNCH = 1.0
 """Share of the launch latency that later kernels of a plan still show: the first one hides their host
 part."""
 
@@ -157,15 +157,18 @@ def _wave(launch: LaunchFeatures, device: DeviceModel, blocks: int) -> _Wave:
     together = ceil(blocks / device.sms)
     rates = _rates(launch, device, blocks, active, together)
     waits, solo, rounds = _rounds(launch, device)
+    alone = _turn(launch, device)
     memory = max(rates["dram"], rates["l2"])
     compute = max(rates["fp32"], rates["special"], rates["issue"])
-    warps = -(-launch.threads // WARP)
-    parties = max(1, int(together * min(warps, (rounds / launch.sweeps) ** DRIFT)))
-    streaming = _taking_turns((memory, compute, rates["shared"]), 0.0, parties)
-    alone = _turn(launch, device)
     latency = waits + solo
-    streamed = (streaming**KNEE + latency**KNEE) ** (1.0 / KNEE)
-    total = _taking_turns((streamed,), alone * together, together)
+    phased = launch.cluster > 1
+    warps = -(-launch.threads // WARP)
+    spread = (rounds / launch.sweeps) ** DRIFT if phased else warps
+    parties = max(1, int(together * min(warps, spread)))
+    streaming = _taking_turns((memory, compute, rates["shared"]), 0.0, parties)
+    streamed = _norm((streaming, latency), KNEE)
+    queued = together if phased else together * warps
+    total = _taking_turns((streamed,), alone * queued, queued)
     return _Wave(total, rates | {"latency": latency + alone})
 
 

@@ -165,6 +165,9 @@ def check_threads(block: int, slots: tuple[str, ...]) -> Invalid | None:
 
 
 Slots = tuple[str, ...]
+HINTED_READ = 1.05
+"""Cost of a byte read with a cache hint over one read without. Measured on an H200: maps 3 %, rows 5 % slower, half of
+their traffic being reads; none was faster."""
 UNROLLED = 4
 """Times the compiler unrolls a short loop of its own accord, reads first."""
 

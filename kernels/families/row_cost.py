@@ -58,6 +58,8 @@ def row_features(kernel: str, region: Region, device: DeviceModel, values: Value
         reads += passes
         cached = load.level != "full" or working * size <= device.l2_bytes // 2
         read += load.numel * size * (1 if cached else passes)
+    if values["cache_hint"] != "default":
+        read = int(read * common.HINTED_READ)
     stores = sum(store.numel * codegen.ITEM_BYTES[store.dtype] for store in region.stores)
     monoids = [sweep.monoid for sweep in sweeps if sweep.monoid]
     if values["passes"] == "online" and parts.fused:
