@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from warpsmith.sandbox.emulator import ops_convert, ops_float, ops_int, ops_memory, ops_warp
+from warpsmith.sandbox.emulator import ops_convert, ops_float, ops_int, ops_matrix, ops_memory, ops_warp
 from warpsmith.sandbox.emulator.cfg import Block, build_blocks, solve_liveness
 from warpsmith.sandbox.emulator.emitter import NUMPY, Emitted, Emitter, Program, Site, home_types
 from warpsmith.sandbox.emulator.inline import inlined
@@ -27,7 +27,7 @@ from warpsmith.sandbox.emulator.ptx import (
 )
 from warpsmith.sandbox.emulator.table import OPCODES, pipe
 
-FAMILIES = (ops_convert, ops_float, ops_int, ops_memory, ops_warp)
+FAMILIES = (ops_convert, ops_float, ops_int, ops_matrix, ops_memory, ops_warp)
 """The modules that fill the opcode table."""
 
 BlockFunction = Callable[[Any, Any, list[Any]], Any]

@@ -81,7 +81,7 @@ def test_wide_shared_accesses_go_by_halves_and_quarters() -> None:
       (({type}*)s)[threadIdx.x] = {value};
       __syncthreads();
       {type} v = (({type}*)s)[{index}];
-      y[threadIdx.x] = v.x;
+      y[threadIdx.x] = {sum};
     }}"""
     cases = [
         ("float4", "make_float4(1, 2, 3, 4)", "threadIdx.x", 4, 0), ("float2", "make_float2(1, 2)", "threadIdx.x", 2, 0),
@@ -90,7 +90,8 @@ def test_wide_shared_accesses_go_by_halves_and_quarters() -> None:
         ("float2", "make_float2(1, 2)", "(threadIdx.x * 2) % 32", 4, 2),
     ]  # fmt: skip
     for kind, value, index, waves, conflicts in cases:
-        source = K + body.format(type=kind, value=value, index=index)
+        total = "v.x + v.y + v.z + v.w" if kind == "float4" else "v.x + v.y"
+        source = K + body.format(type=kind, value=value, index=index, sum=total)
         found = counts(source, (1,), (32,), [zeros(32)])
         assert (found["shared_load_wavefronts"], found["shared_load_bank_conflicts"]) == (waves, conflicts), (kind, index)
 
