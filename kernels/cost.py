@@ -54,8 +54,9 @@ INDEPENDENT_INSTRUCTIONS = 1.0
 schedulers."""
 
 DRIFT = 0.5
+SPILL_CLOCKS = 35.0
 BLOCK_S = 600e-9
-CLUSTER_S = 600e-9
+CLUSTER_S = 300e-9
 TERMS = ("dram", "l2", "shared", "fp32", "special", "issue", "latency")
 BARRIER_CLOCKS = 30.0
 """A `__syncthreads` of a few warps, from the last arrival to the next instruction."""
@@ -178,15 +179,14 @@ def _rates(
     """Seconds that each resource alone would take for one wave; on-chip ones by the fullest SM."""
     share = blocks / launch.blocks
     links = active * LINK_BYTES_PER_CLOCK * device.clock_hz
-    in_l1, beyond = _spilled(launch, device, together)
-    far = beyond * launch.threads * launch.blocks
+    spilled = launch.spilled_bytes * launch.threads * launch.blocks
     dram = launch.dram_read + launch.dram_written
-    l2 = launch.l2_read + launch.dram_written + far
+    l2 = launch.l2_read + launch.dram_written + spilled
     fullest = together / launch.blocks / device.clock_hz
     lanes = fp32_lanes(device.arch) * 2.0
     # `fp32_flops` may be a measured peak below lanes x clock: keep its ratio.
     peak = min(device.fp32_flops / (device.sms * device.clock_hz), lanes)
-    shared = launch.shared_traffic + in_l1 * launch.threads * launch.blocks
+    shared = launch.shared_traffic + spilled
     return {
         "dram": share * dram / min(device.dram_bytes_per_s, links),
         "l2": share * l2 / min(device.l2_bytes_per_s, links),
@@ -197,21 +197,14 @@ def _rates(
     }
 
 
-def _spilled(launch: LaunchFeatures, device: DeviceModel, together: int) -> tuple[float, float]:
-    """Bytes a thread that spills move through L1, and beyond it where L1 cannot hold them."""
-    footprint = together * launch.threads * launch.spilled_bytes / 2
-    room = max(0, device.shared_per_sm - together * launch.shared_bytes)
-    missed = max(0.0, 1.0 - room / footprint) if footprint else 0.0
-    return float(launch.spilled_bytes), missed * launch.spilled_bytes
-
-
 def _rounds(launch: LaunchFeatures, device: DeviceModel) -> tuple[float, float, float]:
     """Seconds that a thread waits for its reads, round by round, and for its own instructions."""
     held = launch.blocks * launch.threads * max(launch.bytes_in_flight, 1)
     far = min(launch.dram_read, launch.l2_read)
     waits = (far * DRAM_LATENCY_S + (launch.l2_read - far) * L2_LATENCY_S) / held
     each = launch.instructions / (launch.blocks * launch.threads)
-    return waits, each * ISSUE_LATENCY_CLOCKS / INDEPENDENT_INSTRUCTIONS / device.clock_hz, max(1.0, launch.l2_read / held)
+    chain = each * ISSUE_LATENCY_CLOCKS / INDEPENDENT_INSTRUCTIONS + launch.spilled_bytes / 8 * SPILL_CLOCKS
+    return waits, chain / device.clock_hz, max(1.0, launch.l2_read / held)
 
 
 def _turn(launch: LaunchFeatures, device: DeviceModel) -> float:
