@@ -115,7 +115,7 @@ def _gpu() -> tuple[DeviceModel, str | None] | None:
 
 
 def specs_of(bench: Bench) -> dict[str, KernelSpec]:
-    """Search spaces by family name, the preferred family first. UserError where no kernel can be launched at this size."""
+    """Search spaces by family name, the preferred first. UserError where nothing can be launched at this size."""
     found = specs_for(bench.plan().region, bench.machine.model)
     invalid = [spec.check(spec.naive) if spec.check(spec.sensible()) else None for spec in found]
     if all(reason is not None for reason in invalid):
