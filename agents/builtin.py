@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 
 EXPLORE = 1.0
 """Standard deviations below the mean in the lower confidence bound of refine moves."""
-START = 8
+START = 5
 """Evaluations before the surrogate is asked."""
 
 

@@ -42,7 +42,7 @@ class Precision(enum.StrEnum):
 
     exact = "exact"
     compensated = "compensated"
-    lower = "lower"
+    lower_ = "lower"
 
 
 class ExportKind(enum.StrEnum):

@@ -20,10 +20,10 @@ from warpsmith.kernels.records import CompileReport, KernelResources
 from warpsmith.kernels.region import AnyRegion
 from warpsmith.kernels.slots import Values
 
-DRAM_LATENCY_S = 650e-9
+DRAM_LATENCY_S = 350e-9
 """Load to use from DRAM on data-centre parts (published microbenchmarks of A100 and H100: 480 to 800 ns)."""
 
-L2_LATENCY_S = 270e-9
+L2_LATENCY_S = 200e-9
 """Load to use of an L2 hit, near and far partition averaged (published microbenchmarks: 200 to 290 ns)."""
 
 LINK_BYTES_PER_CLOCK = 64.0
@@ -49,14 +49,19 @@ ISSUE_PER_CLOCK = 128.0
 ISSUE_LATENCY_CLOCKS = 4.0
 """Dependent arithmetic instructions of one warp follow each other at this distance (sm_70 and later)."""
 
-INDEPENDENT_INSTRUCTIONS = 2.0
+INDEPENDENT_INSTRUCTIONS = 1.0
 """Instructions of one warp that typically do not wait for each other: 8 warps then fill an SM's
 schedulers."""
 
+DRIFT = 0.5
+SPILL_CLOCKS = 35.0
+BLOCK_S = 600e-9
+CLUSTER_S = 300e-9
+TERMS = ("dram", "l2", "shared", "fp32", "special", "issue", "latency")
 BARRIER_CLOCKS = 30.0
 """A `__syncthreads` of a few warps, from the last arrival to the next instruction."""
 
-FOLLOWING_LAUNCH = 0.4
+FOLLOWING_LAUNCH = 1.0
 """Share of the launch latency that later kernels of a plan still show: the first one hides their host
 part."""
 
@@ -98,12 +103,11 @@ def with_resources(features: Iterable[LaunchFeatures], report: CompileReport) ->
 
 
 def _corrected(launch: LaunchFeatures, found: KernelResources) -> LaunchFeatures:
-    spilled = (found.spill_stores + found.spill_loads) * launch.threads * launch.blocks
     return replace(
         launch,
         registers=found.registers,
         shared_bytes=max(launch.shared_bytes, found.shared_bytes),
-        shared_traffic=launch.shared_traffic + spilled,
+        spilled_bytes=found.spill_stores + found.spill_loads,
     )
 
 
@@ -123,79 +127,106 @@ def floor_us(region: AnyRegion, device: DeviceModel) -> float:
 
 
 def _launch(launch: LaunchFeatures, device: DeviceModel, *, first: bool) -> Breakdown:
-    held = occupancy(
-        device, threads=launch.threads, registers=launch.registers, shared_bytes=launch.shared_bytes
-    )
+    held = occupancy(device, threads=launch.threads, registers=launch.registers, shared_bytes=launch.shared_bytes)
     start = device.launch_us * (1.0 if first else FOLLOWING_LAUNCH)
     if held.blocks_per_sm == 0 or launch.blocks <= 0:
         return Breakdown(launch.kernel, inf, start, {}, "impossible", inf, held)
-    terms = {name: 1e6 * seconds for name, seconds in _terms(launch, device, held).items()}
-    running = sum(value**OVERLAP for value in terms.values()) ** (1.0 / OVERLAP)
+    room = held.blocks_per_sm * device.sms
+    full, rest = divmod(launch.blocks, room)
+    running, terms = 0.0, dict.fromkeys(TERMS, 0.0)
+    for times, blocks in ((full, room), (1, rest)):
+        if times and blocks:
+            wave = _wave(launch, device, blocks)
+            running += times * wave.total
+            terms = {name: terms[name] + 1e6 * times * wave.terms[name] for name in TERMS}
+    running *= 1e6
     bound = "launch" if start > running else max(terms, key=lambda name: terms[name])
-    waves = launch.blocks / (held.blocks_per_sm * device.sms)
-    return Breakdown(launch.kernel, start + running, start, terms, bound, waves, held)
+    return Breakdown(launch.kernel, start + running, start, terms, bound, launch.blocks / room, held)
 
 
-def _terms(launch: LaunchFeatures, device: DeviceModel, held: Occupancy) -> dict[str, float]:
-    """Seconds that each resource alone would take."""
-    dram = (launch.dram_read, launch.dram_written)
-    l2 = (launch.l2_read, launch.dram_written)
-    sm_clocks = device.sms * device.clock_hz
-    on_chip = _imbalance(launch.blocks, device.sms) / sm_clocks
-    busy = _latency_hiding(launch, held, device.sms)
-    lanes = fp32_lanes(device.arch) * sm_clocks * 2.0
+@dataclass(frozen=True, slots=True)
+class _Wave:
+    """Seconds of blocks that run at the same time, in all and of each term alone."""
+
+    total: float
+    terms: dict[str, float]
+
+
+def _wave(launch: LaunchFeatures, device: DeviceModel, blocks: int) -> _Wave:
+    """`blocks` blocks spread evenly: what streams overlaps, what each block waits for alone does not."""
+    active = min(blocks, device.sms)
+    together = ceil(blocks / device.sms)
+    rates = _rates(launch, device, blocks, active, together)
+    waits, solo, rounds = _rounds(launch, device)
+    alone = _turn(launch, device)
+    memory = max(rates["dram"], rates["l2"])
+    compute = max(rates["fp32"], rates["special"], rates["issue"])
+    latency = waits + solo
+    phased = launch.cluster > 1
+    warps = -(-launch.threads // WARP)
+    spread = (rounds / launch.sweeps) ** DRIFT if phased else warps
+    parties = max(1, int(together * min(warps, spread)))
+    streaming = _taking_turns((memory, compute, rates["shared"]), 0.0, parties)
+    streamed = _norm((streaming, latency), KNEE)
+    queued = together if phased else together * warps
+    total = _taking_turns((streamed,), alone * queued, queued)
+    return _Wave(total, rates | {"latency": latency + alone})
+
+
+def _rates(
+    launch: LaunchFeatures, device: DeviceModel, blocks: int, active: int, together: int
+) -> dict[str, float]:
+    """Seconds that each resource alone would take for one wave; on-chip ones by the fullest SM."""
+    share = blocks / launch.blocks
+    links = active * LINK_BYTES_PER_CLOCK * device.clock_hz
+    spilled = launch.spilled_bytes * launch.threads * launch.blocks
+    dram = launch.dram_read + launch.dram_written
+    l2 = launch.l2_read + launch.dram_written + spilled
+    fullest = together / launch.blocks / device.clock_hz
+    lanes = fp32_lanes(device.arch) * 2.0
     # `fp32_flops` may be a measured peak below lanes x clock: keep its ratio.
-    peak = min(device.fp32_flops, lanes) / sm_clocks
+    peak = min(device.fp32_flops / (device.sms * device.clock_hz), lanes)
+    shared = launch.shared_traffic + spilled
     return {
-        "dram": _memory_time(launch, device, held, dram, device.dram_bytes_per_s, DRAM_LATENCY_S),
-        "l2": _memory_time(launch, device, held, l2, device.l2_bytes_per_s, L2_LATENCY_S),
-        "shared": launch.shared_traffic / SHARED_BYTES_PER_CLOCK * on_chip,
-        "fp32": launch.flops / peak * on_chip / busy,
-        "special": launch.special_ops / SPECIAL_PER_CLOCK * on_chip / busy,
-        "issue": launch.instructions / ISSUE_PER_CLOCK * on_chip / busy,
-        "latency": _chain(launch, device, held),
+        "dram": share * dram / min(device.dram_bytes_per_s, links),
+        "l2": share * l2 / min(device.l2_bytes_per_s, links),
+        "shared": shared / SHARED_BYTES_PER_CLOCK * fullest,
+        "fp32": launch.flops / peak * fullest,
+        "special": launch.special_ops / SPECIAL_PER_CLOCK * fullest,
+        "issue": launch.instructions / ISSUE_PER_CLOCK * fullest,
     }
 
 
-def _memory_time(
-    launch: LaunchFeatures,
-    device: DeviceModel,
-    held: Occupancy,
-    traffic: tuple[int, int],
-    rate: float,
-    latency_s: float,
-) -> float:
-    """Seconds to read and write `traffic`: full waves, then the last partial one, at the rate each sustains.
+def _rounds(launch: LaunchFeatures, device: DeviceModel) -> tuple[float, float, float]:
+    """Seconds that a thread waits for its reads, round by round, and for its own instructions."""
+    held = launch.blocks * launch.threads * max(launch.bytes_in_flight, 1)
+    far = min(launch.dram_read, launch.l2_read)
+    waits = (far * DRAM_LATENCY_S + (launch.l2_read - far) * L2_LATENCY_S) / held
+    each = launch.instructions / (launch.blocks * launch.threads)
+    chain = each * ISSUE_LATENCY_CLOCKS / INDEPENDENT_INSTRUCTIONS + launch.spilled_bytes / 8 * SPILL_CLOCKS
+    return waits, chain / device.clock_hz, max(1.0, launch.l2_read / held)
 
-    Only reads are waited for, so only they are held to the bytes in flight; writes are sent off.
+
+def _turn(launch: LaunchFeatures, device: DeviceModel) -> float:
+    """Seconds of a block in which it moves nothing: start and end, the first read of each sweep, barriers."""
+    clusters = CLUSTER_S * launch.sweeps if launch.cluster > 1 else 0.0
+    first = DRAM_LATENCY_S + (launch.sweeps - 1) * L2_LATENCY_S
+    return BLOCK_S + first + clusters + launch.barriers * BARRIER_CLOCKS / device.clock_hz
+
+
+def _taking_turns(services: tuple[float, ...], think: float, parties: int) -> float:
+    """Seconds that `parties` equal parties need for what costs `services` seconds in all, each by another server.
+
+    Each queues for one server after the other and then waits `think / parties` seconds by itself. Mean value analysis
+    of a closed queueing network (Reiser and Lavenberg, 1980).
     """
-    room = held.blocks_per_sm * device.sms
-    full, rest = divmod(launch.blocks, room)
-    read, moved = traffic[0] / launch.blocks, sum(traffic) / launch.blocks
-    seconds = 0.0
-    for times, blocks in ((full, room), (1, rest)):
-        if times and blocks:
-            links = min(blocks, device.sms) * LINK_BYTES_PER_CLOCK * device.clock_hz
-            by_rate = blocks * moved / min(rate, links)
-            by_latency = latency_s * read / (launch.threads * max(launch.bytes_in_flight, 1))
-            seconds += times * (by_rate**KNEE + by_latency**KNEE) ** (1.0 / KNEE)
-    return seconds
+    queues, cycle = [0.0] * len(services), 0.0
+    for count in range(1, parties + 1):
+        responses = [service * (1.0 + queue) for service, queue in zip(services, queues, strict=True)]
+        cycle = sum(responses) + think
+        queues = [count * response / cycle for response in responses]
+    return cycle / parties
 
 
-def _imbalance(blocks: int, sms: int) -> float:
-    """Work of the busiest SM over the mean when whole blocks are dealt out evenly."""
-    return ceil(blocks / sms) * sms / blocks
-
-
-def _latency_hiding(launch: LaunchFeatures, held: Occupancy, sms: int) -> float:
-    """Share of the issue slots that the resident warps can fill (at most 1)."""
-    warps_per_block = -(-launch.threads // WARP)
-    resident = min(held.blocks_per_sm, ceil(launch.blocks / sms)) * warps_per_block
-    schedulers = ISSUE_PER_CLOCK / WARP
-    return min(1.0, resident * INDEPENDENT_INSTRUCTIONS / (schedulers * ISSUE_LATENCY_CLOCKS))
-
-
-def _chain(launch: LaunchFeatures, device: DeviceModel, held: Occupancy) -> float:
-    """Seconds of pure waiting: every wave loads once from memory and goes through its barriers one by one."""
-    waves = ceil(launch.blocks / (held.blocks_per_sm * device.sms))
-    return waves * (DRAM_LATENCY_S + launch.barriers * BARRIER_CLOCKS / device.clock_hz)
+def _norm(values: Iterable[float], exponent: float) -> float:
+    return float(sum(value**exponent for value in values) ** (1.0 / exponent))

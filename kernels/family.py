@@ -48,6 +48,12 @@ class LaunchFeatures:
     """Per thread: independent loads before first use times their width."""
     barriers: int
     """Per block."""
+    sweeps: int = 1
+    """Walks over the data behind one another, each of which a block finishes before the next."""
+    cluster: int = 1
+    """Blocks that start together and wait for each other."""
+    spilled_bytes: int = 0
+    """Per thread: registers stored to and loaded from local memory."""
 
 
 class Family(Protocol):

@@ -88,9 +88,7 @@ def parse_resources(log: str) -> dict[str, KernelResources]:
     return resources
 
 
-def with_slots(
-    diagnostics: Iterable[Diagnostic], slot_lines: Mapping[str, tuple[int, int]]
-) -> tuple[Diagnostic, ...]:
+def with_slots(diagnostics: Iterable[Diagnostic], slot_lines: Mapping[str, tuple[int, int]]) -> tuple[Diagnostic, ...]:
     """The same messages, each with the slot whose text holds its line."""
     return tuple(item.model_copy(update={"slot": slot_at(item.line, slot_lines)}) for item in diagnostics)
 

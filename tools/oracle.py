@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,19 +72,22 @@ def eager(instance: Instance, inputs: Sequence[Any]) -> tuple[torch.Tensor, ...]
         raise Undefined(_summary(error)) from error
 
 
-def reference64(instance: Instance, inputs: Sequence[Any], *, relieve: Callable[[], None] | None = None) -> Reference:
-    """Outputs in float64 on the same values: on the inputs' device, if need be after `relieve` has given memory
-    back, or on the CPU where that does not suffice."""
-    for attempt in range(2):
-        try:
-            return _reference_on(instance, inputs, None)
-        except Exception as error:
-            if not is_out_of_memory(error) or not _on_gpu(inputs):
-                raise
-        if relieve is not None and attempt == 0:
-            relieve()
-        gc.collect()
+def return_memory() -> None:
+    """Hands memory that nothing uses any more back to the device."""
+    gc.collect()
+    if torch.cuda.is_available():
         torch.cuda.empty_cache()
+
+
+def reference64(instance: Instance, inputs: Sequence[Any], *, on_cpu_at_need: bool = False) -> Reference:
+    """Outputs in float64 on the same values, on the inputs' device. With `on_cpu_at_need` on the CPU where
+    memory is short there, which takes minutes for gigabytes."""
+    try:
+        return _reference_on(instance, inputs, None)
+    except Exception as error:
+        if not (on_cpu_at_need and is_out_of_memory(error) and _on_gpu(inputs)):
+            raise
+    return_memory()
     found = _reference_on(instance, inputs, torch.device("cpu"))
     note = "float64 reference computed on the CPU for want of GPU memory"
     return Reference(found.outputs, (*found.notes, note))
@@ -151,4 +154,5 @@ def _on_gpu(inputs: Sequence[Any]) -> bool:
 
 def _summary(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    # What a CUDA allocator says of itself after the first sentence helps nobody.
+    return f"{type(error).__name__}: {lines[0].split('. ')[0]}" if lines else type(error).__name__

@@ -3,6 +3,7 @@ baselines."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 from collections.abc import Callable, Mapping
@@ -33,6 +34,9 @@ from warpsmith.tools.target import Target
 _FEW = 64
 """Outputs of at most so many elements, a loss for example, have an error that may be small by luck."""
 _DRAWS = 4
+
+_WORKING_COPIES = 3
+"""Memory that making a set takes beyond what stays, in sizes of a set: float64 inputs and intermediates."""
 
 EMULATED_ELEMENTS = 1 << 25
 """Inputs and outputs beyond this many elements would keep the emulator busy for many minutes."""
@@ -92,6 +96,7 @@ class Session:
     _domains: list[InputDomain] = field(default_factory=list)
     _sets: dict[str, InputSet] = field(default_factory=dict)
     _shipped_finite: bool = True
+    _shipped_seen: bool = False
     _outputs: tuple[GuardedOutputs, GuardedOutputs] | None = None
     _turns: list[list[Any]] | None = None
     _turn_outputs: list[GuardedOutputs] = field(default_factory=list)
@@ -103,21 +108,55 @@ class Session:
             return None
         if name in self._sets:
             return self._sets[name]
+        made = self._made(next(kind for kind in KINDS if kind.name == name))
+        if made is not None and self._roomy(made):
+            self._sets[name] = made
+        return made
+
+    def _made(self, kind: Kind) -> InputSet | None:
+        """Makes a set; where memory is short, once more with everything given up that can be made again."""
         try:
-            made = self._make(next(kind for kind in KINDS if kind.name == name))
+            return self._make(kind)
+        except Exception as error:
+            if not oracle.is_out_of_memory(error):
+                raise
+        # Outside the handler: the traceback would hold on to the tensors of the attempt.
+        self.release()
+        try:
+            return self._make(kind, on_cpu_at_need=True)
         except Exception as error:
             if oracle.is_out_of_memory(error):
                 raise oracle.too_large(error, self.backend.label) from error
             raise
-        held = sum(kept.bytes for kept in self._sets.values())
-        if made is not None and made.bytes + held <= self.budget_bytes:
-            self._sets[name] = made
-        return made
+
+    def alone(self) -> contextlib.AbstractContextManager[None]:
+        """While entered, no other process of ours uses the GPU: what one verifies would disturb what another times."""
+        if self.backend.torch_device.type != "cuda":
+            return contextlib.nullcontext()
+        from warpsmith.sandbox.cuda.facts import identity
+        from warpsmith.sandbox.cuda.lock import exclusive
+
+        return exclusive(identity(self.backend.torch_device.index or 0).uuid)
+
+    def release(self) -> None:
+        """Gives up kept sets and buffers."""
+        self._sets.clear()
+        self._turn_outputs.clear()
+        self._outputs = self._turns = None
+        oracle.return_memory()
+
+    def _roomy(self, made: InputSet) -> bool:
+        """Whether keeping a set leaves enough for making another one."""
+        if self.backend.torch_device.type == "cuda":
+            free = self.budget_bytes - torch.cuda.memory_allocated(self.backend.torch_device)
+            return free >= _WORKING_COPIES * made.bytes
+        return made.bytes + sum(kept.bytes for kept in self._sets.values()) <= self.budget_bytes
 
     def reset(self) -> None:
         """Draws everything anew at the next use, under new entropy: a candidate wrote where it must not."""
         self._entropy = int.from_bytes(os.urandom(7), "big")
         self._shipped = self._perturbed = self._outputs = self._turns = None
+        self._shipped_seen = False
         self._turn_outputs.clear()
         self._sets.clear()
         self.dropped.clear()
@@ -184,15 +223,15 @@ class Session:
         """Another draw of the shipped distribution, for timing."""
         return self.shipped.fresh_inputs(self._entropy + 1000 + turn)
 
-    def _make(self, kind: Kind) -> InputSet | None:
-        if kind.name != SHIPPED and SHIPPED not in self._sets and SHIPPED not in self.dropped:
+    def _make(self, kind: Kind, *, on_cpu_at_need: bool = False) -> InputSet | None:
+        if kind.name != SHIPPED and not self._shipped_seen:
             # Whether the shipped inputs give finite outputs decides what other kinds must give.
             self.input_set(SHIPPED)
         instance = self.shipped if kind.draw is None else self._varied()
         position = [one.name for one in KINDS].index(kind.name)
         attempts = (True, False) if kind.draw is not None and narrowed(self._domains) else (True,)
         for signed in attempts:
-            made = self._referenced(kind, instance, self._draw(kind, instance, position, signed))
+            made = self._referenced(kind, instance, self._draw(kind, instance, position, signed), on_cpu_at_need)
             if isinstance(made, InputSet):
                 return self._with_more_draws(made, position, signed)
             self.dropped[kind.name] = made
@@ -224,11 +263,11 @@ class Session:
         named = [*self.shipped.module.parameters(), *self.shipped.module.buffers()]
         return self.perturbed if any(tensor.is_floating_point() for tensor in named) else self.shipped
 
-    def _referenced(self, kind: Kind, instance: Instance, inputs: list[Any]) -> InputSet | str:
+    def _referenced(self, kind: Kind, instance: Instance, inputs: list[Any], on_cpu_at_need: bool) -> InputSet | str:
         """The set with its references, or why these inputs are of no use."""
         try:
             produced = oracle.eager(instance, inputs)
-            reference = oracle.reference64(instance, inputs, relieve=self._sets.clear)
+            reference = oracle.reference64(instance, inputs, on_cpu_at_need=on_cpu_at_need)
         except oracle.Undefined as error:
             return f"undefined for these values ({error})"
         shapes = [tuple(value.shape) for value in produced]
@@ -242,6 +281,7 @@ class Session:
         finite = all(measure.finite for measure in floats)
         if kind.name == SHIPPED:
             self._shipped_finite = finite
+            self._shipped_seen = True
         if not all(measure.eager_agrees for measure in floats):
             return "eager PyTorch is not finite where float64 is"
         if not finite and self._shipped_finite and kind.name != SHIPPED:

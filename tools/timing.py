@@ -9,8 +9,6 @@ from typing import Any, Literal
 
 from warpsmith.kernels.records import CompileReport, Failure, LaunchPlan, Record, TimingReport
 from warpsmith.sandbox.cuda.backend import CudaBackend
-from warpsmith.sandbox.cuda.facts import identity
-from warpsmith.sandbox.cuda.lock import exclusive
 from warpsmith.tools.contenders import Contender, candidate_contender, module_contenders
 from warpsmith.tools.sampling import Sampler
 from warpsmith.tools.session import InputSet, Session, session_for
@@ -75,7 +73,7 @@ def time_candidate(session: Session, plan: LaunchPlan, report: CompileReport, re
     others: list[Contender] = []
     if request.level == "full":
         others, notes = module_contenders(session, inputs, request.baselines)
-    with exclusive(identity(session.backend.torch_device.index or 0).uuid):
+    with session.alone():
         sampler = Sampler(backend, [own, *others])
         failure = sampler.warm_up(request.warmup_s if request.level == "full" else request.warmup_s / 10)
         if failure is None:

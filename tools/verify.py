@@ -51,14 +51,16 @@ def run_job(payload: Mapping[str, Any]) -> dict[str, Any]:
     session = session_for(payload)
     plan = LaunchPlan.model_validate(payload["plan"])
     report = CompileReport.model_validate(payload["report"])
-    verdict, warnings = verify(session, plan, report, level=payload["level"])
+    with session.alone():
+        verdict, warnings = verify(session, plan, report, level=payload["level"])
     return {"report": verdict.model_dump(mode="json"), "warnings": warnings}
 
 
 def prepare_job(payload: Mapping[str, Any]) -> dict[str, Any]:
     """Worker job: makes the inputs and references of a level. Gives the kinds that the problem admits."""
     session = session_for(payload)
-    kinds = [name for name in session.names(payload["level"]) if session.input_set(name) is not None]
+    with session.alone():
+        kinds = [name for name in session.names(payload["level"]) if session.input_set(name) is not None]
     return {"kinds": kinds, "dropped": session.dropped, "device": session.backend.label}
 
 
@@ -93,7 +95,10 @@ def verify(
 def _judge_sets(session: Session, loaded: Loaded, level: Literal["quick", "full"], atomics: bool) -> _Progress:
     """Runs the kinds of a level until one fails."""
     progress = _Progress()
+    inputs: InputSet | None = None
     for name in session.names(level):
+        # A set that the session does not keep has to go before the next is made.
+        inputs = None
         inputs = session.input_set(name)
         if inputs is not None and not _check(session, loaded, inputs, progress, level == "full", atomics):
             break

@@ -165,6 +165,11 @@ def check_threads(block: int, slots: tuple[str, ...]) -> Invalid | None:
 
 
 Slots = tuple[str, ...]
+HINTED_READ = 1.05
+"""Cost of a byte read with a cache hint over one read without. Measured on an H200: maps 3 %, rows 5 % slower, half of
+their traffic being reads; none was faster."""
+UNROLLED = 4
+"""Times the compiler unrolls a short loop of its own accord, reads first."""
 
 
 def check_registers(device: DeviceModel, block: int, registers: int, slots: Slots) -> Invalid | None:
@@ -174,6 +179,11 @@ def check_registers(device: DeviceModel, block: int, registers: int, slots: Slot
         return None
     message = f"about {registers} registers a thread, {limit} available with {block} threads"
     return Invalid(slots, "registers", message)
+
+
+def most_registers(device: DeviceModel, block: int) -> int:
+    """Registers a thread may have at most so that one block still fits a multiprocessor: what is above spills."""
+    return min(MAX_REGISTERS, device.registers_per_sm // block // 8 * 8)
 
 
 def check_shared(device: DeviceModel, shared_bytes: int, slots: tuple[str, ...]) -> Invalid | None:

@@ -55,7 +55,7 @@ def _sweep(
         monoid = parts.fused
     special = (common.special_ops(sweep.lines) + (monoid.special_ops if monoid else 0)) * points
     flops = (sum(line.flops for line in sweep.lines) + (monoid.flops if monoid else 0)) * points
-    in_flight = layout.vector * layout.unroll * sum(size for _, size in loads)
+    in_flight = max(layout.vector * layout.unroll, common.UNROLLED) * sum(size for _, size in loads)
     held = in_flight + (int(values["accumulators"]) * facts.partial_bytes if monoid else 0)
     return LaunchFeatures(
         kernel=kernel, blocks=layout.chunks * rows, threads=layout.block,

@@ -15,7 +15,8 @@ from warpsmith.kernels.slots import Values
 
 MOST_ROWS = 4096
 """Above this many kept points a grid of blocks a row is the wrong shape."""
-MOST_GROUPS = 64
+MOST_GROUPS = 256
+"""Launches of a sweep beyond which their cost eats what the cache saves."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,7 +66,8 @@ def global_facts(region: Region) -> GlobalFacts:
     parts = row_sweeps.take_apart(region)
     monoids = [sweep.monoid for sweep in parts.rounds if sweep.monoid]
     monoids += [parts.fused] if parts.fused else []
-    wide = [load for load in region.loads if load.address is not None and load.numel >= region.reduced_size]
+    points = region.kept_size * region.reduced_size
+    wide = [load for load in region.loads if load.address is not None and load.numel >= points]
     total = sum(load.numel * codegen.ITEM_BYTES[load.dtype] for load in wide)
     return GlobalFacts(
         kept=region.kept_size, size=region.reduced_size, rounds=len(region.rounds),

@@ -162,7 +162,7 @@ def _sensible(facts: GlobalFacts, device: DeviceModel, choices: Choices, *, larg
     values = NAIVE | {"block": 512, "grid": 4, "vector": max(int(width) for width in choices["vector"]),
                       "finish": "last_block", "passes": choices["passes"][-1]}  # fmt: skip
     values["rows_in_flight"] = "cached" if large and "cached" in choices["rows_in_flight"] else "all"
-    if large and facts.rounds + facts.writes == 1:
+    if large:
         values["cache_hint"] = "streaming"
     for name in ("unroll", "accumulators"):
         for value in (4, 2):

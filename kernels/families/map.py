@@ -151,6 +151,7 @@ class MapFamily:
         region = _map(region)
         total, vector, items = region.kept_size, int(values["vector"]), int(values["items"])
         special = common.special_ops(region.post) * total
+        plain = values["load_hint"] == "default"
         requested, accesses, in_flight = 0, 0, 0
         for load in region.loads:
             if load.address is None or not load.address.terms:
@@ -170,7 +171,7 @@ class MapFamily:
                 threads=int(values["block"]),
                 registers=self._registers(region, vector * items),
                 shared_bytes=0,
-                dram_read=common.bytes_read(region),
+                dram_read=int(common.bytes_read(region) * (1.0 if plain else common.HINTED_READ)),
                 dram_written=common.bytes_written(region),
                 l2_read=requested,
                 shared_traffic=0,

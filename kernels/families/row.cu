@@ -64,7 +64,7 @@ template <class P> static __device__ __forceinline__ P reduce_row(P p, P* scratc
     return p;
 }
 
-extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS * ROWS)
+extern "C" __global__ void ${cluster_attribute}__launch_bounds__(THREADS * ROWS)
 row_reduce(${signature}) {
     const int thread = threadIdx.x % THREADS, team = threadIdx.x / THREADS;
     const unsigned int rank = CLUSTER > 1 ? cluster_rank() : 0;

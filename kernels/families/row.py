@@ -20,8 +20,6 @@ from warpsmith.kernels.slots import Role, Slot, Values
 
 KERNEL = "row_reduce"
 ENUMS = {"residency": "Residency", "cache_hint": "Hint", "scheme": "Scheme", "passes": "Passes"}
-FEW_ROWS, LONG_ROW = 8, 1 << 16
-"""Fewer rows than this, each of that many elements, would leave most of a GPU idle even in clusters."""
 NAIVE: Values = {
     "threads": 128, "rows": 1, "cluster": 1, "residency": "reread", "vector": 1, "cache_hint": "default",
     "unroll": 1, "scheme": "tree", "accumulators": 1, "passes": "rounds",
@@ -69,8 +67,6 @@ class RowFamily:
             return "it has no reduction" if region.stores else "it stores nothing"
         if region.kept_size == 0 or region.reduced_size == 0:
             return "it has no elements"
-        if region.kept_size == 1 or (region.kept_size < FEW_ROWS and region.reduced_size >= LONG_ROW):
-            return f"it has {region.kept_size} rows: blocks would be too few"
         region = common.normalised(region)
         full = [load for load in region.loads if load.level == "full" and load.address is not None]
         if not any(is_unit(common.address_of(load), region.reduced) for load in full):
@@ -115,6 +111,7 @@ class RowFamily:
         ]
         context = dict(row_sweeps.base_context(region, parts, keeps=True)) | {
             "fixed": fixed,
+            "cluster_attribute": "__cluster_dims__(CLUSTER, 1, 1) " if device.max_cluster > 1 else "",
             "resident": _resident(region, parts),
             "signature": codegen.signature(codegen.parameters(region.loads, region.stores)),
             "operators": ", ".join(region.source_ops) or "reduction",
@@ -230,10 +227,12 @@ def _sensible(facts: RowFacts, device: DeviceModel, choices: Choices, *, large: 
     row_bytes = layout_of(facts, NAIVE).resident_bytes
     if "registers" in choices["residency"] and row_bytes <= 64 << 10:
         values |= {"residency": "registers", "threads": _team(facts.size, row_bytes, choices)}
+    elif "shared" in choices["residency"]:
+        values |= {"threads": 512} | _shared_cluster(device, row_bytes, choices)
     else:
-        values |= {"threads": 512 if facts.size >= 1 << 14 else _team(facts.size, 0, choices)}
-        if "shared" in choices["residency"]:
-            values |= _shared_cluster(device, row_bytes, choices)
+        clusters = [int(cluster) for cluster in choices["cluster"]]
+        busy = [cluster for cluster in clusters if facts.kept * cluster >= device.sms] or [max(clusters)]
+        values |= {"threads": 512 if facts.size >= 1 << 14 else _team(facts.size, 0, choices), "cluster": min(busy)}
     if len(choices["rows"]) > 1:
         wanted = max(1, 256 // int(values["threads"]))
         values["rows"] = max(int(rows) for rows in choices["rows"] if int(rows) <= wanted)
@@ -256,8 +255,8 @@ def _team(size: int, row_bytes: int, choices: Choices) -> int:
 def _shared_cluster(device: DeviceModel, row_bytes: int, choices: Choices) -> Values:
     """Blocks a row such that two slices fit a multiprocessor, else one; no residency if none does."""
     slack = 4 << 10
-    for room in (device.shared_per_sm // 2, device.shared_per_block):
+    for room, threads in ((device.shared_per_sm // 2, 512), (device.shared_per_block, 1024)):
         for cluster in sorted(int(c) for c in choices["cluster"]):
             if row_bytes // cluster + slack <= room:
-                return {"residency": "shared", "cluster": cluster}
+                return {"residency": "shared", "cluster": cluster, "threads": threads}
     return {"residency": "reread", "cluster": 1}

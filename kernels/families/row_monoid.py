@@ -50,9 +50,7 @@ class Monoid:
         return -(-sum(sizes) // widest) * widest
 
 
-def product_monoid(
-    reductions: tuple[Reduction, ...], types: Mapping[str, str], position_ctype: str
-) -> Monoid:
+def product_monoid(reductions: tuple[Reduction, ...], types: Mapping[str, str], position_ctype: str) -> Monoid:
     """All reductions of a round side by side; `types` maps operand variables to C types."""
     parts = [_single(reduction, types[reduction.operand], position_ctype) for reduction in reductions]
     return Monoid(

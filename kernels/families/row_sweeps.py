@@ -118,9 +118,7 @@ class _Known:
                 stack.extend(line.uses)
         return found
 
-    def sweep(
-        self, index: int, targets: list[str], monoid: Monoid | None, stores: tuple[Store, ...] = ()
-    ) -> Sweep:
+    def sweep(self, index: int, targets: list[str], monoid: Monoid | None, stores: tuple[Store, ...] = ()) -> Sweep:
         """The per-point statements and loads that the targets need."""
         found = self.needed(targets, through=False)
         lines = tuple(line for var, line in self.lines.items() if var in found and line.level in _INNER)
@@ -313,11 +311,7 @@ def row_ctype(region: Region) -> str:
 def kept_store_lines(region: Region) -> list[str]:
     """Statements that write the kept-level results of one row."""
     wide = codegen.index_ctype(region)
-    return [
-        codegen.store_line(store, names_of(region), wide)
-        for store in region.stores
-        if store.level not in _INNER
-    ]
+    return [codegen.store_line(store, names_of(region), wide) for store in region.stores if store.level not in _INNER]
 
 
 def base_context(region: Region, parts: Sweeps, *, keeps: bool) -> Mapping[str, Any]:

@@ -1,0 +1,227 @@
+"""The row family against torch on the emulator, over reductions, slot values, row lengths and special values."""
+
+from __future__ import annotations
+
+import pytest
+import regions
+import torch
+from regions import random
+from running import assert_computes
+
+from warpsmith.kernels.assemble import differences_elsewhere
+from warpsmith.kernels.families.row import RowFamily
+
+FAMILY = RowFamily()
+NAN, INF = float("nan"), float("inf")
+
+
+def _special(rows: int = 5, columns: int = 131) -> torch.Tensor:
+    """Rows with NaN, with both infinities, of one infinity alone; the rest is ordinary."""
+    x = random(rows, columns)
+    x[0, 7] = x[0, 90] = NAN
+    x[1, 3], x[1, 100] = INF, -INF
+    x[2] = -INF
+    return x
+
+
+def _late_maximum(columns: int) -> torch.Tensor:
+    """Minus infinity first, the maximum last: every partial has to be rescaled."""
+    x = torch.linspace(-80.0, 80.0, columns).repeat(3, 1)
+    x[:, : columns // 3] = -INF
+    return x
+
+
+def _ties() -> torch.Tensor:
+    return torch.tensor([1.0, 3.0, 2.0, 3.0, NAN, 0.0, NAN]).repeat(2, 21)[:, :143].contiguous()
+
+
+def logsumexp(x: torch.Tensor) -> regions.Case:
+    """Maximum, then the sum of exp(x - maximum) with an infinite maximum taken as 0."""
+    space, expected = regions.Space(tuple(x.shape), (1,)), x.logsumexp(1)
+    infinite = f"fabsf(top) == {regions.INFINITY} ? 0.0f : top"
+    rounds = [
+        regions.Round(
+            (), (regions.Reduction("top", "max", "x"),), (regions.line("shift", infinite, "top", level="kept"),)
+        ),
+        regions.Round(
+            (regions.line("e", "expf(x - shift)", "x", "shift"),),
+            (regions.Reduction("s", "sum", "e"),),
+            (regions.line("y", "logf(s) + shift", "s", "shift", level="kept"),),
+        ),
+    ]
+    stores = [space.store("y", "out0", expected, kept=True)]
+    region = regions.build(space, [space.load("x", "in0", x)], stores, rounds=rounds, name="logsumexp")
+    return regions.Case(f"logsumexp{list(x.shape)}", region, {"in0": x}, {"out0": expected})
+
+
+CASES = [
+    regions.softmax(random(5, 1001), 1),
+    regions.softmax(_special(), 1),
+    regions.softmax(_late_maximum(301), 1),
+    logsumexp(_special()),
+    regions.layer_norm(random(3, 5, 64), [1, 2]),
+    regions.layer_norm(random(7, 257) + 30.0, [1], affine=False),
+    regions.rms_norm(random(9, 131), 1),
+    regions.fold("max", random(9, 1), [1]),
+    regions.fold("max", _special(), [1]),
+    regions.fold("sum", random(3, 37), [1]),
+    regions.fold("prod", random(5, 13), [1]),
+    regions.position("argmax", _ties(), 1),
+    regions.position("argmin", _ties(), 1),
+    regions.position("argmin", random(5, 3), 1),
+    regions.mean(random(4, 5, 6, 8), [2, 3]),
+    regions.softmax(random(6, 70)[:, 1:66], 1),
+    regions.softmax(random(4, 10, 64)[:, ::2], 2),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=repr)
+def test_naive_and_sensible_compute_what_torch_does(case, compiler, spec_of):
+    spec = spec_of(FAMILY, case.region)
+    for values in (spec.naive, spec.sensible()):
+        assert spec.check(values) is None
+        assert_computes(compiler, case, spec.emit(values))
+
+
+@pytest.mark.parametrize("case", [CASES[0], CASES[1], CASES[3], CASES[4], CASES[14]], ids=repr)
+def test_slot_values_compute_what_torch_does(case, compiler, spec_of, covering):
+    spec = spec_of(FAMILY, case.region)
+    for values in covering(spec, 1)[:3]:
+        assert_computes(compiler, case, spec.emit(values))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"residency": "registers"},
+        {"residency": "shared", "passes": "online"},
+        {"residency": "reread", "passes": "rounds", "unroll": 4},
+    ],
+)
+def test_clusters_share_an_unaligned_row(values, compiler, spec_of):
+    case = regions.softmax(random(3, 40_001), 1)
+    spec = spec_of(FAMILY, case.region)
+    values = values | {"cluster": 8, "vector": 4, "threads": 256}
+    assert spec.check(values) is None
+    assert_computes(compiler, case, spec.emit(values))
+
+
+@pytest.mark.parametrize("residency", ["registers", "shared"])
+def test_buffers_that_start_between_vectors_are_legal(residency, compiler, spec_of):
+    for case in (CASES[0], CASES[4]):
+        spec = spec_of(FAMILY, case.region)
+        values = {"vector": 4, "residency": residency}
+        assert_computes(compiler, case, spec.emit(values), shift=True, poison=0xFF)
+
+
+def test_one_sweep_or_two_where_the_structure_allows(spec_of):
+    def passes(case):
+        found = {slot.name: slot.values for slot in spec_of(FAMILY, case.region).slots}
+        return found.get("passes")
+
+    assert passes(CASES[0]) == passes(CASES[3]) == passes(CASES[5]) == ("rounds", "online")
+    assert passes(CASES[6]) is None
+    shifted = regions.softmax(random(5, 1001), 1).region
+    first, second = shifted.rounds
+    lines = (regions.line("d0", "x - 1.0f", "x"), *second.lines[1:])
+    other = type(shifted)(
+        **{name: getattr(shifted, name) for name in shifted.__slots__}
+        | {"rounds": (first, regions.Round(lines, second.reductions, ()))}
+    )
+    assert "passes" not in {slot.name for slot in spec_of(FAMILY, other).slots}
+
+
+def test_code_slots_override_the_lowering(compiler, spec_of):
+    case = regions.mean(random(3, 96), [1])
+    spec = spec_of(FAMILY, case.region)
+    finish = "const float half = total / 192.0f;\nconst float y = half + half;"
+    assert_computes(compiler, case, spec.emit({"finish0": finish}))
+
+
+def test_choices_act_through_their_own_lines_alone(spec_of, covering):
+    spec = spec_of(FAMILY, CASES[0].region)
+    naive = spec.emit(spec.naive)
+    for values in covering(spec, 5):
+        changed = {name for name, value in values.items() if spec.naive[name] != value}
+        assert differences_elsewhere(naive, spec.emit(values), changed) == ()
+
+
+@pytest.mark.parametrize(
+    "region",
+    [
+        regions.pointwise("relu", random(4, 4)).region,
+        regions.fold("sum", random(4, 8), [0]).region,
+    ],
+)
+def test_other_regions_are_refused(region):
+    assert FAMILY.refuse(region)
+
+
+@pytest.mark.parametrize("shape", [(4096, 393_216), (32_768, 65_535), (4096, 4096), (65_536, 512), (2048, 128), (7, 1)])
+def test_counts_of_valid_combinations(shape, spec_of, valid_values):
+    spec = spec_of(FAMILY, regions.softmax(torch.empty(shape, device="meta"), 1).region)
+    assert 40 <= len(valid_values(spec)) <= 500
+    assert spec.check(spec.naive) is None
+    assert spec.check(spec.sensible()) is None
+
+
+@pytest.mark.parametrize(
+    ("shape", "values", "kind"),
+    [
+        ((64, 2048), {"threads": 512, "rows": 4}, "threads"),
+        ((64, 65_535), {"residency": "shared", "cluster": 1}, "shared_memory"),
+        ((64, 65_535), {"residency": "registers", "cluster": 1, "threads": 512}, "registers"),
+        ((64, 2048), {"residency": "registers", "unroll": 4}, "shape"),
+    ],
+)
+def test_invalid_combinations_say_why(shape, values, kind, spec_of):
+    found = spec_of(FAMILY, regions.softmax(torch.empty(shape, device="meta"), 1).region).check(values)
+    assert found is not None
+    assert found.kind == kind
+    assert set(found.slots) & set(values)
+
+
+def test_a_slice_too_large_for_registers_spills_and_says_so(compiler, spec_of):
+    spec = spec_of(FAMILY, regions.softmax(torch.empty((4096, 393_216), device="meta"), 1).region)
+    values = {"residency": "registers", "cluster": 8, "threads": 1024, "vector": 4}
+    assert spec.check(values) is None
+    report = compiler.compile(spec.emit(values))
+    assert report.ok
+    assert report.resources["row_reduce"].spill_stores > 0
+
+
+def test_rows_on_chip_are_read_once(spec_of):
+    shape = (4096, 393_216)
+    spec = spec_of(FAMILY, regions.softmax(torch.empty(shape, device="meta"), 1).region)
+    once = 4 * shape[0] * shape[1]
+    assert spec.sensible()["residency"] == "shared"
+    assert spec.sensible()["cluster"] == 8
+    assert [f.dram_read for f in spec.features(spec.sensible())] == [once]
+    assert [f.dram_read for f in spec.features(spec.naive)] == [3 * once]
+    assert [f.dram_read for f in spec.features(spec.naive | {"passes": "online"})] == [2 * once]
+
+
+def test_offsets_beyond_31_bits_are_computed_in_64(compiler, spec_of):
+    spec = spec_of(FAMILY, regions.softmax(torch.empty((40_000, 65_535), device="meta"), 1).region)
+    candidate = spec.emit(spec.sensible())
+    assert "(long long)k0 * 65535" in candidate.source
+    assert compiler.compile(candidate).ok
+
+
+def test_sampled_combinations_compile_without_spills(compiler, spec_of, covering):
+    spec = spec_of(FAMILY, CASES[4].region)
+    _compile_all(compiler, spec, covering(spec, 2))
+
+
+@pytest.mark.slow
+def test_all_combinations_compile_without_spills(compiler, spec_of, valid_values):
+    spec = spec_of(FAMILY, CASES[4].region)
+    _compile_all(compiler, spec, valid_values(spec))
+
+
+def _compile_all(compiler, spec, combinations):
+    for values in combinations:
+        report = compiler.compile(spec.emit(values))
+        assert report.ok, (values, report.failure)
+        assert report.diagnostics == ()
+        assert all(resources.spill_stores == 0 for resources in report.resources.values()), values
