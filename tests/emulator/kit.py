@@ -41,9 +41,9 @@ def aligned(values: Any, dtype: Any = None, boundary: int = 256) -> np.ndarray:
 
 
 def run(
-    text: str, entry: str, grid: Dims, block: Dims, args: Sequence[Any], *, outs: Sequence[int] = (), scratch: Sequence[int] = (),
-    shared: int = 0, cluster: Dims = (1, 1, 1), checks: Checks | None = None, blocks: range | None = None,
-    step_limit: int = 100_000, cooperative: bool = False,
+    text: str, entry: str, grid: Dims, block: Dims, args: Sequence[Any], *, outs: Sequence[int] = (),
+    scratch: Sequence[int] = (), shared: int = 0, cluster: Dims = (1, 1, 1), checks: Checks | None = None,
+    blocks: range | None = None, step_limit: int = 100_000, cooperative: bool = False,
 ) -> Run:  # fmt: skip
     """Launch on numpy arrays (as pointers) and numbers; arrays at positions `outs` are tracked and not yet written,
     those at `scratch` tracked and written."""
