@@ -130,7 +130,7 @@ class GemmFamily:
         assert isinstance(region, MatmulRegion)
         common: Values = {"vector": 4, "padding": 4, "stages": 2, "min_blocks": 1}
         ladder: tuple[Values, ...] = (
-            {"tile_m": 128, "tile_n": 128, "tile_k": 16, "thread_m": 8, "thread_n": 8, "min_blocks": 2},
+            {"tile_m": 128, "tile_n": 128, "tile_k": 8, "thread_m": 8, "thread_n": 8, "min_blocks": 2},
             {"tile_m": 64, "tile_n": 64, "tile_k": 16, "thread_m": 4, "thread_n": 4},
             {"tile_m": 32, "tile_n": 32, "tile_k": 32, "thread_m": 2, "thread_n": 2},
         )
