@@ -18,7 +18,7 @@ from warpsmith.kernels.families.column_layout import (
 from warpsmith.kernels.families.column_text import KERNEL, column_context
 from warpsmith.kernels.family import Invalid, LaunchFeatures
 from warpsmith.kernels.records import Candidate, KernelStep, LaunchPlan
-from warpsmith.kernels.region import AnyRegion, Region
+from warpsmith.kernels.region import AnyRegion, Load, Region
 from warpsmith.kernels.slots import Slot, Values
 
 ENUMS = {"residency": "Residency", "accumulators": "Accumulators"}

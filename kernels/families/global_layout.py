@@ -92,7 +92,7 @@ def stays_in_cache(facts: GlobalFacts, device: DeviceModel, rows: int) -> bool:
 
 
 def caching_pays(facts: GlobalFacts, device: DeviceModel) -> bool:
-    """Whether the reads that L2 saves a group of rows outlast the launches, and as much again for ramps, that it costs."""
+    """Whether what L2 saves a group of rows outlasts the launches it costs, and as much again for their ramps."""
     rows = rows_in_cache(facts, device)
     saved_us = 1e6 * rows * facts.row_bytes / device.dram_bytes_per_s
     launches = facts.rounds + facts.writes
