@@ -3,9 +3,9 @@
 python benchmarks/cost_correlation.py [RECORDS.jsonl[.xz]] [--out REPORT.md] [--json]
 
 Two kinds of lines, in any order. `{"problem", "region"}`: what a problem computes, a `kernels.region.Region` or
-`MatmulRegion` as JSON. `{"problem", "family", "values", "time_us"}`: one measured candidate of it; `features` (a list of
-LaunchFeatures as objects) in place of `values` needs no region, and `problem` is then optional. `device` names the GPU
-(default NVIDIA H200). Without a path the records in `benchmarks/data` are read.
+`MatmulRegion` as JSON. `{"problem", "family", "values", "time_us"}`: one measured candidate of it; `features` (a list
+of LaunchFeatures as objects) in place of `values` needs no region, and `problem` is then optional. `device` names the
+GPU (default NVIDIA H200). Without a path the records in `benchmarks/data` are read.
 
 Features and estimates are computed anew, without anything that only a compiler knows, as a search would before it
 compiles. Correlations are Spearman's within a problem, since a search never compares across problems; a family's

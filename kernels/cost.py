@@ -205,7 +205,7 @@ def _chain(launch: LaunchFeatures, device: DeviceModel) -> tuple[float, float]:
     waits = (far * DRAM_LATENCY_S + (launch.l2_read - far) * L2_LATENCY_S) / held
     instructions = launch.instructions / (launch.blocks * launch.threads)
     reloads = launch.spilled_bytes / 2 / 4
-    clocks = instructions * ISSUE_LATENCY_CLOCKS + reloads * SPILL_CLOCKS
+    clocks = instructions * max(1.0, ISSUE_LATENCY_CLOCKS / launch.independent) + reloads * SPILL_CLOCKS
     return waits + clocks / device.clock_hz, max(1.0, launch.l2_read / held / launch.sweeps)
 
 
