@@ -115,9 +115,16 @@ def _gpu() -> tuple[DeviceModel, str | None] | None:
 
 
 def specs_of(bench: Bench) -> dict[str, KernelSpec]:
-    """Search spaces by family name, the preferred family first."""
-    region = bench.plan().region
-    return {spec.family.name: spec for spec in specs_for(region, bench.machine.model)}
+    """Search spaces by family name, the preferred first. UserError where nothing can be launched at this size."""
+    found = specs_for(bench.plan().region, bench.machine.model)
+    invalid = [spec.check(spec.naive) if spec.check(spec.sensible()) else None for spec in found]
+    if all(reason is not None for reason in invalid):
+        reasons = "; ".join(reason.message for reason in invalid if reason is not None)
+        raise UserError(
+            f"no kernel can be launched at this size ({reasons}): make the problem smaller with --set NAME=VALUE; "
+            f"{bench.problem.settable_text()}"
+        )
+    return {spec.family.name: spec for spec in found}
 
 
 def roof_for(specs: Mapping[str, KernelSpec], machine: Machine) -> Roof:

@@ -149,7 +149,9 @@ def profile(folder: Path, ncu: str) -> Counts:
         if counts:
             return counts
         output = done.stdout + done.stderr
-        unknown = {name for name, metric in metrics.items() if re.search(rf"find metric[^\n]*{re.escape(metric)}", output)}
+        unknown = {
+            name for name, metric in metrics.items() if re.search(rf"find metric[^\n]*{re.escape(metric)}", output)
+        }
         if not unknown or unknown == set(metrics):
             raise SystemExit(f"ncu gave no counts (exit {done.returncode}):\n{output[-3000:]}")
         metrics = {name: metric for name, metric in metrics.items() if name not in unknown}

@@ -12,6 +12,8 @@ from warpsmith.kernels.region import Axis, Load, Region, Store
 
 WIDEST = 8
 """Elements of the widest vector that any access is offered."""
+_OVERHANG = 1 << 24
+"""Positions by which a loop over all blocks of the largest grid may step past the end of a row."""
 Kind = Literal["unit", "blocked", "gather"]
 
 
@@ -146,7 +148,7 @@ def classify(address: Expr, guarded: bool, region: Region, shape: Geometry) -> t
 
 def position_ctype(region: Region) -> str:
     """C type of positions and of offsets inside a row."""
-    return "int" if region.reduced_size < codegen.NARROW_LIMIT else "long long"
+    return "int" if region.reduced_size < codegen.NARROW_LIMIT - _OVERHANG else "long long"
 
 
 def reading(load: Load, region: Region, shape: Geometry, names: Mapping[str, str], hint: str) -> Reading:

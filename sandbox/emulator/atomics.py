@@ -15,9 +15,7 @@ _UFUNCS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def apply_atomic(
-    name: str, memory: Array, index: Array, values: Sequence[Array], wanted: bool
-) -> Array | None:
+def apply_atomic(name: str, memory: Array, index: Array, values: Sequence[Array], wanted: bool) -> Array | None:
     """Apply one atomic of every lane. Returns the value that each lane found, if `wanted`."""
     if not len(index):
         return np.zeros(0, memory.dtype) if wanted else None

@@ -83,9 +83,7 @@ class LoadedEmulator:
                 return failure
         return None
 
-    def launch(
-        self, arguments: Mapping[str, Argument], *, poison: int, blocks: range | None = None
-    ) -> LaunchResult:
+    def launch(self, arguments: Mapping[str, Argument], *, poison: int, blocks: range | None = None) -> LaunchResult:
         """Runs the plan once; see `Loaded`. `blocks` restricts every kernel to a range of linear block indices."""
         if self._refused is not None:
             return LaunchResult(refused=self._refused)
@@ -138,8 +136,7 @@ class LoadedEmulator:
         declared = kernel.function.params
         packed = pack(step.args, [_parameter(variable) for variable in declared], values)
         params = {
-            variable.name: (value.tobytes(), variable.align)
-            for variable, value in zip(declared, packed, strict=True)
+            variable.name: (value.tobytes(), variable.align) for variable, value in zip(declared, packed, strict=True)
         }
         return run_kernel(
             kernel,
@@ -233,9 +230,7 @@ def module_variables(module: Module) -> tuple[dict[str, Array], list[Region]]:
             body[:] = np.frombuffer(variable.data, np.uint8)
         storage[variable.name] = body
         addresses[variable.name] = np.array([[body.ctypes.data]], np.uint64)
-        region = Region(
-            variable.name, body.ctypes.data, variable.size, tracked=variable.space == "global", keep=array
-        )
+        region = Region(variable.name, body.ctypes.data, variable.size, tracked=variable.space == "global", keep=array)
         region.mark_written()
         regions.append(region)
     for variable in module.variables.values():

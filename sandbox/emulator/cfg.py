@@ -46,8 +46,7 @@ def build_blocks(function: Function) -> list[Block]:
     """Blocks of a function in weak topological order: loops are contiguous and what follows a loop comes after it."""
     raw, labels = _split(function)
     successors = [
-        _successors(block, number, number == len(raw), labels, function)
-        for number, block in enumerate(raw, 1)
+        _successors(block, number, number == len(raw), labels, function) for number, block in enumerate(raw, 1)
     ]
     edges = [[target for target in targets if target != EXIT] for _, targets in successors]
     reached = _reachable(edges)

@@ -20,9 +20,7 @@ def float_to_int(a: Array, rounding: str, dtype: Any) -> Array:
     whole = _ROUNDERS[rounding](a.astype(np.float64))
     limits = np.iinfo(dtype)
     wide = a.dtype == np.float64 or dtype.itemsize == 8
-    special = (
-        np.array(1 << (8 * dtype.itemsize - 1), f"u{dtype.itemsize}").view(dtype) if wide else dtype.type(0)
-    )
+    special = np.array(1 << (8 * dtype.itemsize - 1), f"u{dtype.itemsize}").view(dtype) if wide else dtype.type(0)
     low, high = whole <= float(limits.min), whole >= float(limits.max)
     inside = np.where(low | high | np.isnan(whole), 0.0, whole)
     if dtype == np.uint64:

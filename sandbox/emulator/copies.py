@@ -48,9 +48,7 @@ class Copies:
         if aim.empty:
             return
         self.target.in_flight(aim)
-        values, dtype = self._read(
-            lanes, source, source_offset, size, filled, site, np.broadcast_to(mask, lanes.shape)
-        )
+        values, dtype = self._read(lanes, source, source_offset, size, filled, site, np.broadcast_to(mask, lanes.shape))
         threads, rows = aim.threads, aim.rows
         groups = self.committed[rows, threads]
         self.under_way.append(_Copy(rows, threads, groups, aim.addresses(), values, dtype, size, site))
@@ -68,9 +66,7 @@ class Copies:
         """Elements of the sources, flat over the lanes of `mask`; a partial source is read piece by piece."""
         if filled is None or (np.broadcast_to(filled, lanes.shape)[mask] >= size).all():
             words = np.dtype(np.uint32)
-            got = self.source.load(
-                Request(lanes, source, offset, size, site, mask), words, size // 4, strong=False
-            )
+            got = self.source.load(Request(lanes, source, offset, size, site, mask), words, size // 4, strong=False)
             return tuple(value[mask] for value in got), words
         width = 1 if (filled & 3).any() else 4
         dtype = np.dtype(f"u{width}")

@@ -34,7 +34,8 @@ NUMPY: dict[str, Any] = {
 """numpy's scalar type of each lane type. bf16 is kept as its bits (u16), packed pairs as u32."""
 
 LANE_TYPES = {
-    "b8": "u8", "b16": "u16", "b32": "u32", "b64": "u64", "bf16": "u16", "f16x2": "u32", "bf16x2": "u32", "pred": "bool",
+    "b8": "u8", "b16": "u16", "b32": "u32", "b64": "u64", "bf16": "u16", "f16x2": "u32", "bf16x2": "u32",
+    "pred": "bool",
 }  # fmt: skip
 """PTX type -> lane type, where they differ in name."""
 
@@ -170,9 +171,7 @@ class Emitter:
         if operand.name in self.program.function.registers or operand.name in self.program.homes:
             return self.read_register(operand.name, kind)
         name = operand.name.lstrip("%")
-        return self.view_of(
-            f"L.special({name!r})", "u64" if name in ("clock64", "globaltimer") else "u32", kind
-        )
+        return self.view_of(f"L.special({name!r})", "u64" if name in ("clock64", "globaltimer") else "u32", kind)
 
     def read_register(self, name: str, kind: str) -> str:
         """A register in the wanted lane type; each view is made once a block."""
@@ -220,23 +219,21 @@ class Emitter:
         width = LANE_WIDTH[home]
         if kind != "bool" and LANE_WIDTH[kind] < width:
             kind, source = (f"s{8 * width}" if kind[0] == "s" else f"u{8 * width}"), kind
-            plain = (
-                expression if source[0] in "us" else f"({expression}).view({self.dtype('u' + source[1:])})"
-            )
+            plain = expression if source[0] in "us" else f"({expression}).view({self.dtype('u' + source[1:])})"
             expression = f"({plain}).astype({self.dtype(kind)})"
         elif kind != "bool" and LANE_WIDTH[kind] > width:
             raise self.refuse()
         if self.guard is not None:
-            expression = f"{self.helper('select', select)}({self.guard}, {expression}, {self.read_register(name, kind)})"
+            expression = (
+                f"{self.helper('select', select)}({self.guard}, {expression}, {self.read_register(name, kind)})"
+            )
         self.views[name] = {kind: self.fresh(expression)}
         self.native[name] = kind
         self.written.add(name)
 
     def finish(self, result: str = "None") -> Emitted:
         """The block's text so far with the registers that it sets."""
-        values = {
-            name: (self.views[name][self.native[name]], self.native[name]) for name in sorted(self.written)
-        }
+        values = {name: (self.views[name][self.native[name]], self.native[name]) for name in sorted(self.written)}
         return Emitted(self.lines, self.uses, values, result)
 
     def begin(self, instr: Instr) -> None:

@@ -121,9 +121,7 @@ class Epochs:
         first = np.broadcast_to(places >> self.shift, np.broadcast_shapes(places.shape, own.shape))
         return [first + step for step in range(max(1, size >> self.shift))]
 
-    def _report(
-        self, region: Region, request: Request, bad: Array, epochs: Array, verb: str, what: str
-    ) -> None:
+    def _report(self, region: Region, request: Request, bad: Array, epochs: Array, verb: str, what: str) -> None:
         first = int(epochs[np.broadcast_to(bad, epochs.shape)].ravel()[0])
         who = f"block {int(self.owner[first])}" if first > 0 else "another block"
         request.fail("race", bad, f"{verb} {who} {what}, in {region.name}, without a hand-over between them")

@@ -23,11 +23,19 @@ F32_TINY = np.float32(2.0**-126)
 
 def fma32(a: Array, b: Array, c: Array) -> Array:
     """a * b + c in float32, rounded once."""
-    product = a.astype(np.float64) * b
-    total = np.add(product, c, dtype=np.float64)
-    tail = total.view(np.uint64) & _BELOW
+    shape = np.broadcast_shapes(a.shape, b.shape, c.shape)
+    total = np.empty(shape, np.float64)
+    spare = np.empty(shape, np.float64)
+    total[...] = a
+    spare[...] = b
+    np.multiply(total, spare, out=total)
+    spare[...] = c
+    np.add(total, spare, out=total)
+    tail = spare.view(np.uint64)
+    np.bitwise_and(total.view(np.uint64), _BELOW, out=tail)
     if (tail == _MIDDLE).any():
-        total = _odd(total, two_sum_error(product, c.astype(np.float64), total))
+        product, addend = a.astype(np.float64) * b, c.astype(np.float64)
+        total = _odd(total, two_sum_error(product, addend, total))
     return total.astype(np.float32)
 
 
@@ -199,9 +207,7 @@ def f32_to_half(a: Array, kind: str, mode: str = "rn") -> Array:
             near = a.astype(np.float32)
             a = _odd32(near, a - near.astype(np.float64))
         raw = a.view(np.uint32)
-        bits = ((raw + np.uint32(0x7FFF) + ((raw >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype(
-            np.uint16
-        )
+        bits = ((raw + np.uint32(0x7FFF) + ((raw >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype(np.uint16)
     return np.where(np.isnan(a), np.uint16(0x7FFF), bits)
 
 

@@ -47,9 +47,7 @@ class GlobalAccess:
         self.counts[f"global_{what}_requests"] += found[0]
         self.counts[f"global_{what}_sectors"] += found[1]
 
-    def load(
-        self, request: Request, dtype: Any, count: int, strong: bool, counted: bool = True
-    ) -> list[Array]:
+    def load(self, request: Request, dtype: Any, count: int, strong: bool, counted: bool = True) -> list[Array]:
         """Values of each of `count` neighbouring elements."""
         shift = int(dtype.itemsize).bit_length() - 1
         parts = self._locate(request)
@@ -108,13 +106,9 @@ class GlobalAccess:
             flat[place:][index] = bits
             lost = flat[place:].take(index, mode="clip") != bits
             if lost.any() and not strong:
-                request.fail(
-                    "race", lost, "another lane writes a different value to this address at the same time"
-                )
+                request.fail("race", lost, "another lane writes a different value to this address at the same time")
 
-    def atomic(
-        self, request: Request, name: str, dtype: Any, values: tuple[Array, ...], wanted: bool
-    ) -> Array | None:
+    def atomic(self, request: Request, name: str, dtype: Any, values: tuple[Array, ...], wanted: bool) -> Array | None:
         """Read-modify-write in lane order; the old values if `wanted`."""
         request.spread()
         shift = int(dtype.itemsize).bit_length() - 1

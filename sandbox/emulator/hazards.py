@@ -110,14 +110,12 @@ class Hazards:
             readers[where[apart]] |= _WARPS_FLAG
 
     def _reading_keys(self, request: Request, place: Array) -> Array:
-        """Keys in the shape of `place`; where all columns read one word, the first stands for them, marked as several."""
+        """Keys in the shape of `place`; where all columns read one word, the first stands for all of them."""
         keys = request.pick(self.keys(request.lanes))
         if request.mask is not None or place.shape[1] >= keys.shape[1]:
             return np.broadcast_to(keys, place.shape)
         columns = request.lanes.col_index[0]
-        flags = (_THREADS_FLAG if len(columns) > 1 else 0) | (
-            _WARPS_FLAG if columns[0] >> 5 != columns[-1] >> 5 else 0
-        )
+        flags = (_THREADS_FLAG if len(columns) > 1 else 0) | (_WARPS_FLAG if columns[0] >> 5 != columns[-1] >> 5 else 0)
         return np.broadcast_to(keys[:, :1] | flags, np.broadcast_shapes(place.shape, (keys.shape[0], 1)))
 
     def note_store(self, request: Request, place: Array, atomic: bool) -> None:

@@ -24,7 +24,7 @@ BUILTINS = ("vprintf", "__assertfail")
 
 
 def inlined(module: Module, entry: Function) -> Function:
-    """A copy of `entry` without calls to functions of the module. Raises Refused for recursion and unknown functions."""
+    """A copy of `entry` without calls to functions of the module. Raises Refused for recursion and unknown ones."""
     out = Function(entry.name, True, entry.params, [], dict(entry.registers), dict(entry.variables))
     out.directives, out.tables = entry.directives, dict(entry.tables)
     counter = [0]
@@ -63,12 +63,8 @@ def _copy(out: Function, callee: Function, site: Instr, suffix: str) -> list[Ins
     names |= {param.name: bound for param, bound in zip(callee.params, call.arguments, strict=True)}
     names |= {param.name: bound for param, bound in zip(callee.results, call.results, strict=True)}
     out.registers |= {names[name]: kind for name, kind in callee.registers.items()}
-    out.variables |= {
-        names[name]: replace(variable, name=names[name]) for name, variable in callee.variables.items()
-    }
-    out.tables |= {
-        names[name]: tuple(names[label] for label in labels) for name, labels in callee.tables.items()
-    }
+    out.variables |= {names[name]: replace(variable, name=names[name]) for name, variable in callee.variables.items()}
+    out.tables |= {names[name]: tuple(names[label] for label in labels) for name, labels in callee.tables.items()}
     end = Label(f"return{suffix}")
     body: list[Instr | Label] = []
     for item in callee.body:
@@ -103,7 +99,7 @@ def _renamed_operand(operand: Operand, names: dict[str, str]) -> Operand:
         case Mem(base, offset):
             renamed = _renamed_operand(base, names)
             assert isinstance(renamed, Reg | Sym) or renamed is base
-            return Mem(renamed, offset)  # type: ignore[arg-type]
+            return Mem(renamed, offset)
         case Vec(items):
             return Vec(tuple(_renamed_operand(item, names) for item in items))
         case Pair(first, second):

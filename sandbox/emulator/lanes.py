@@ -147,20 +147,14 @@ class Lanes:
         if guard is None:
             return self.mask
         if self.mask is None:
-            if guard.size == 1 or guard.shape != self.shape:
-                return None if guard.all() else guard
-            return guard
+            return None if guard.all() else guard
         return self.mask & guard
 
 
 def to_warps(lanes: Lanes, value: Array, fill: Any) -> Array:
     """A lane value as (rows, warps, 32); places without an active lane hold `fill`. One row where all rows agree."""
     if lanes.whole_warps and lanes.mask is None:
-        full = (
-            value
-            if value.shape[1] == lanes.shape[1]
-            else np.broadcast_to(value, (value.shape[0], lanes.shape[1]))
-        )
+        full = value if value.shape[1] == lanes.shape[1] else np.broadcast_to(value, (value.shape[0], lanes.shape[1]))
         return np.ascontiguousarray(full).reshape(full.shape[0], -1, 32)
     rows = value.shape[0] if lanes.mask is None else lanes.shape[0]
     out = np.full((rows, lanes.geometry.warps * 32), fill, value.dtype)

@@ -20,7 +20,7 @@ from warpsmith.sandbox.emulator.violations import Violation
 
 DEFAULT_STEP_LIMIT = 1_000_000
 """Executed blocks of code in one batch after which a kernel counts as hanging."""
-_LANES_PER_BATCH = 32768
+_LANES_PER_BATCH = 65536
 _STATE_PER_BATCH = 256 << 20
 
 
@@ -148,9 +148,7 @@ def special_registers(shape: Shape, batch: Array) -> Callable[[str], Array]:
             return constant(sizes[base][place])
         if base in ("cluster_ctaid", "clusterid"):
             size = shape.cluster[place]
-            return _small(
-                (at[axis] % size if base == "cluster_ctaid" else at[axis] // size).astype(np.uint32)
-            )
+            return _small((at[axis] % size if base == "cluster_ctaid" else at[axis] // size).astype(np.uint32))
         if base == "cluster_ctarank":
             cx, cy, cz = shape.cluster
             return _small((at["x"] % cx + cx * (at["y"] % cy + cy * (at["z"] % cz))).astype(np.uint32))

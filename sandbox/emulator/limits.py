@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from warpsmith.kernels.device import DEVICES
 from warpsmith.kernels.records import Failure, KernelResources, KernelStep
 from warpsmith.sandbox.emulator.ptx import Function
 
@@ -20,11 +21,13 @@ _SHARED_PER_BLOCK = {
 }
 """Opt-in shared memory a block in KiB by compute capability (CUDA C++ Programming Guide, compute capabilities)."""
 _REGISTERS = 65536
+_RESERVED_SHARED = 1024
+"""Bytes that the driver keeps for itself in every block."""
 _WARP_REGISTER_UNIT = 256
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_BLOCK = (1024, 1024, 64)
-MAX_CLUSTER = 8
-"""Portable size; 16 needs an opt-in that the launcher does not make on every device."""
+_MAX_CLUSTER = {90: 16, 100: 16, 103: 16}
+"""Blocks of a cluster with the non-portable opt-in that the launcher makes; 8 elsewhere."""
 
 
 def capability(arch: str) -> int:
@@ -49,6 +52,7 @@ def check_step(
         or _check_cluster(step, function, arch)
         or _check_shared(step, arch, static_shared)
         or _check_registers(step, resources)
+        or _check_cooperative(step, resources, arch, static_shared)
     )
 
 
@@ -62,9 +66,7 @@ def _check_block(step: KernelStep, function: Function) -> Failure | None:
     if min(step.block) < 1:
         return _failure("too_many_threads", step, f"block {step.block} has a dimension below 1")
     if threads > 1024 or any(size > most for size, most in zip(step.block, MAX_BLOCK, strict=True)):
-        return _failure(
-            "too_many_threads", step, f"block {step.block} has {threads} threads, 1024 are allowed"
-        )
+        return _failure("too_many_threads", step, f"block {step.block} has {threads} threads, 1024 are allowed")
     required = function.directives.get("reqntid")
     most = function.directives.get("maxntid")
     if most and threads > _product(most):
@@ -98,10 +100,9 @@ def _check_cluster(step: KernelStep, function: Function, arch: str) -> Failure |
         return _failure("cluster", step, f"cluster {step.cluster}, the kernel requires {required}")
     if size == 1:
         return None
-    if min(step.cluster) < 1 or size > MAX_CLUSTER:
-        return _failure(
-            "cluster", step, f"cluster {step.cluster} has {size} blocks, {MAX_CLUSTER} are allowed"
-        )
+    most = _MAX_CLUSTER.get(capability(arch), 8)
+    if min(step.cluster) < 1 or size > most:
+        return _failure("cluster", step, f"cluster {step.cluster} has {size} blocks, {most} are allowed")
     if capability(arch) < 90:
         return _failure("cluster", step, f"{arch} has no clusters")
     if any(grid % cluster for grid, cluster in zip(step.grid, step.cluster, strict=True)):
@@ -123,10 +124,33 @@ def _check_registers(step: KernelStep, resources: KernelResources | None) -> Fai
     if resources is None:
         return None
     warps = -(-_product(step.block) // 32)
-    per_warp = -(-resources.registers * 32 // _WARP_REGISTER_UNIT) * _WARP_REGISTER_UNIT
-    if warps * per_warp > _REGISTERS:
+    if warps * _registers_of_a_warp(resources) > _REGISTERS:
         return _failure(
             "registers", step,
-            f"{resources.registers} registers a thread and {_product(step.block)} threads exceed {_REGISTERS} registers",
+            f"{_product(step.block)} threads of {resources.registers} registers exceed {_REGISTERS} registers",
         )  # fmt: skip
     return None
+
+
+def _check_cooperative(
+    step: KernelStep, resources: KernelResources | None, arch: str, static_shared: int
+) -> Failure | None:
+    """All blocks of a cooperative launch must be resident at once, on the device that stands for the architecture."""
+    device = next((model for model in DEVICES if model.arch == arch), None)
+    if not step.cooperative or device is None:
+        return None
+    warps = -(-_product(step.block) // 32)
+    shared = static_shared + step.shared_bytes + _RESERVED_SHARED
+    resident = min(device.blocks_per_sm, device.threads_per_sm // (32 * warps), device.shared_per_sm // shared)
+    if resources is not None:
+        resident = min(resident, _REGISTERS // (warps * _registers_of_a_warp(resources)))
+    most = resident * device.sms
+    if _product(step.grid) > most:
+        return _failure(
+            "cooperative", step, f"{_product(step.grid)} blocks, {most} are resident at once on {device.name}"
+        )
+    return None
+
+
+def _registers_of_a_warp(resources: KernelResources) -> int:
+    return -(-max(1, resources.registers) * 32 // _WARP_REGISTER_UNIT) * _WARP_REGISTER_UNIT

@@ -47,9 +47,7 @@ class Machine:
             geometry, size, kernel.granules["shared"], cluster=cluster, races=checks.races,
             uninitialized=checks.uninitialized, poison=poison,
         )  # fmt: skip
-        self.local = LocalAccess(
-            geometry, kernel.local_size, uninitialized=checks.uninitialized, poison=poison
-        )
+        self.local = LocalAccess(geometry, kernel.local_size, uninitialized=checks.uninitialized, poison=poison)
         self.copies = Copies(geometry, memory, self.shared)
         self.address = dict(addresses)
         for offsets in (kernel.shared, kernel.local):
@@ -100,8 +98,7 @@ class Machine:
 
     def _by_space(self, request: Request) -> list[tuple[str, Request]]:
         """Generic addresses sorted into the spaces where they lie, as offsets there."""
-        low, high = request.bounds()
-        if high < SHARED_WINDOW:
+        if request.bounds()[1] < SHARED_WINDOW:
             return [("global", request)]
         addresses = request.addresses()
         shared, local = (addresses >= SHARED_WINDOW) & (addresses < LOCAL_WINDOW), addresses >= LOCAL_WINDOW
@@ -153,7 +150,7 @@ class Machine:
             else:
                 got = self.shared.atomic(part, name, dtype, values, cluster=where == "cluster", wanted=wanted)
             if got is not None:
-                result = got if result is None else np.where(part.mask, got, result)
+                result = got if result is None or part.mask is None else np.where(part.mask, got, result)
         return result
 
     @staticmethod
@@ -184,9 +181,7 @@ class Machine:
         if flags.any():
             row, col = np.argwhere(flags)[0]
             place = int(lanes.row_index[row, 0]), int(lanes.col_index[0, col])
-            raise Violation(
-                "trap", f"the kernel stopped itself ({what})", site=site, row=place[0], thread=place[1]
-            )
+            raise Violation("trap", f"the kernel stopped itself ({what})", site=site, row=place[0], thread=place[1])
 
     def arrive(self, lanes: Lanes, barrier: int, threads: int) -> None:
         """`bar.arrive`: counted at the barrier, without waiting."""

@@ -49,9 +49,7 @@ def _scalar(c: Emitter, i: Instr, target: str, source: str, rounding: str) -> tu
             return "u16", value
         value = c.fresh(f"{c.helper('half_to_f32', floats.half_to_f32)}({value}, {source!r})")
         return _from_float(c, i, target, "f32", value, rounding)
-    (value,) = (
-        flushed(c, i, c.read(i.operands[1], source)) if source == "f32" else [c.read(i.operands[1], source)]
-    )
+    (value,) = flushed(c, i, c.read(i.operands[1], source)) if source == "f32" else [c.read(i.operands[1], source)]
     return _from_float(c, i, target, source, value, rounding)
 
 
@@ -109,13 +107,9 @@ def _saturated(c: Emitter, i: Instr, text: str) -> str:
 
 def _pack_halves(c: Emitter, i: Instr, kind: str, rounding: str) -> None:
     """`cvt.rn.f16x2.f32 d, a, b`: a in the upper half, b in the lower."""
-    upper, lower = (
-        c.fresh(_to_half(c, i, kind, c.read(operand, "f32"), rounding)) for operand in i.operands[1:]
-    )
+    upper, lower = (c.fresh(_to_half(c, i, kind, c.read(operand, "f32"), rounding)) for operand in i.operands[1:])
     wide = c.dtype("u32")
-    c.write(
-        i.operands[0], "u32", f"({upper}.astype({wide}) << {c.constant(16, 'u32')}) | {lower}.astype({wide})"
-    )
+    c.write(i.operands[0], "u32", f"({upper}.astype({wide}) << {c.constant(16, 'u32')}) | {lower}.astype({wide})")
 
 
 _WINDOWS = {"global": 0, "const": 0, "param": 0, "shared": SHARED_WINDOW, "local": LOCAL_WINDOW}

@@ -48,9 +48,7 @@ def _half(c: Emitter, i: Instr, name: str, count: int) -> None:
         arguments = ", ".join(c.read(operand, "u32") for operand in operands)
         c.write(i.operands[0], "u32", f"{c.helper('packed', floats.packed)}({function}, {arguments})")
     else:
-        c.write(
-            i.operands[0], "u16", f"{function}({', '.join(c.read(operand, 'u16') for operand in operands)})"
-        )
+        c.write(i.operands[0], "u16", f"{function}({', '.join(c.read(operand, 'u16') for operand in operands)})")
 
 
 @opcode("add", "sub", "mul")

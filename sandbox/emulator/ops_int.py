@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from warpsmith.sandbox.emulator import floats, integers
-from warpsmith.sandbox.emulator.emitter import LANE_WIDTH, Emitter, lane_type, register_width, select
+from warpsmith.sandbox.emulator.emitter import LANE_WIDTH, Emitter, lane_type, select
 from warpsmith.sandbox.emulator.ptx import WIDTHS, Imm, Instr, Pair, Reg, Sink, Sym, Vec
 from warpsmith.sandbox.emulator.table import marks, opcode
 
@@ -196,9 +196,7 @@ def _funnel(c: Emitter, i: Instr) -> None:
     direction, mode = marks(c, i, ("l", "r", "wrap", "clamp"), ("b32",))
     low, high, amount = (c.read(operand, "u32") for operand in i.operands[1:])
     function = c.helper("funnel", integers.funnel)
-    c.write(
-        i.operands[0], "u32", f"{function}({low}, {high}, {amount}, {direction == 'l'}, {mode == 'clamp'})"
-    )
+    c.write(i.operands[0], "u32", f"{function}({low}, {high}, {amount}, {direction == 'l'}, {mode == 'clamp'})")
 
 
 @opcode("lop3")
@@ -226,9 +224,7 @@ def _extract(c: Emitter, i: Instr) -> None:
     marks(c, i, (), ("u32", "s32", "u64", "s64"))
     a = c.read(i.operands[1], i.type)
     start, length = (c.read(operand, "u32") for operand in i.operands[2:])
-    c.write(
-        i.operands[0], i.type, f"{c.helper('extract_field', integers.extract_field)}({a}, {start}, {length})"
-    )
+    c.write(i.operands[0], i.type, f"{c.helper('extract_field', integers.extract_field)}({a}, {start}, {length})")
 
 
 @opcode("bfi")
@@ -410,9 +406,7 @@ def _slct(c: Emitter, i: Instr) -> None:
     if test not in ("s32", "f32") or not set(i.parts[1:-2]) <= {"ftz"}:
         raise c.refuse()
     a, b = (c.read(operand, kind) for operand in i.operands[1:3])
-    c.write(
-        i.operands[0], kind, f"{c.helper('select', select)}({c.read(i.operands[3], test)} >= 0, {a}, {b})"
-    )
+    c.write(i.operands[0], kind, f"{c.helper('select', select)}({c.read(i.operands[3], test)} >= 0, {a}, {b})")
 
 
 @opcode("mov")

@@ -56,9 +56,7 @@ def _load(c: Emitter, i: Instr) -> None:
     kind = _wanted(c, targets[0], kind)
     space = "global" if space == "param" else space
     strong = "acquire" if _STRONG & set(i.parts) else ""
-    got = c.fresh(
-        f"S.load(L, {space!r}, {_address(c, source)}, {kind!r}, {count}, {c.site()}, {c.guard}, {strong!r})"
-    )
+    got = c.fresh(f"S.load(L, {space!r}, {_address(c, source)}, {kind!r}, {count}, {c.site()}, {c.guard}, {strong!r})")
     for place, target in enumerate(targets):
         c.write(target, kind, f"{got}[{place}]")
 
@@ -97,9 +95,7 @@ def _store(c: Emitter, i: Instr) -> None:
     kind = unsigned_or_float(kind)
     texts = "".join(f"{c.read(value, kind)}, " for value in values)
     strong = "release" if _STRONG & set(i.parts) else ""
-    c.do(
-        f"S.store(L, {space!r}, {_address(c, target)}, {kind!r}, ({texts}), {c.site()}, {c.guard}, {strong!r})"
-    )
+    c.do(f"S.store(L, {space!r}, {_address(c, target)}, {kind!r}, ({texts}), {c.site()}, {c.guard}, {strong!r})")
 
 
 def unsigned_or_float(kind: str) -> str:
@@ -126,9 +122,7 @@ def _atomic(c: Emitter, i: Instr) -> None:
         raise c.refuse()
     name = names[0]
     returns = i.parts[0] == "atom"
-    if i.type in ("f16", "bf16", "f16x2", "bf16x2", "b16", "b128") or (
-        name in ("inc", "dec") and kind != "u32"
-    ):
+    if i.type in ("f16", "bf16", "f16x2", "bf16x2", "b16", "b128") or (name in ("inc", "dec") and kind != "u32"):
         raise c.refuse()
     target, *rest = i.operands[1:] if returns else i.operands
     values = "".join(f"{c.read(operand, kind)}, " for operand in rest)

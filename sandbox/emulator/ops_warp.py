@@ -35,9 +35,7 @@ def _vote(c: Emitter, i: Instr) -> None:
     members = c.read(i.operands[2], "u32") if "sync" in i.parts else c.constant(0xFFFFFFFF, "u32")
     kind = "u32" if mode[0] == "ballot" else "bool"
     source = i.operands[1]
-    predicate = (
-        f"({c.constant(source.value, 'u32')} != 0)" if isinstance(source, Imm) else c.read(source, "bool")
-    )
+    predicate = f"({c.constant(source.value, 'u32')} != 0)" if isinstance(source, Imm) else c.read(source, "bool")
     c.write(i.operands[0], kind, f"{c.helper('vote', warp.vote)}(L, {mode[0]!r}, {predicate}, {members})")
 
 
@@ -58,9 +56,7 @@ def _redux(c: Emitter, i: Instr) -> None:
     _, name = marks(c, i, ("sync", "add", "min", "max", "and", "or", "xor"), ("u32", "s32", "b32"))
     kind = lane_type(i.type)
     value, members = c.read(i.operands[1], kind), c.read(i.operands[2], "u32")
-    c.write(
-        i.operands[0], kind, f"{c.helper('reduce_warp', warp.reduce_warp)}(L, {name!r}, {value}, {members})"
-    )
+    c.write(i.operands[0], kind, f"{c.helper('reduce_warp', warp.reduce_warp)}(L, {name!r}, {value}, {members})")
 
 
 @opcode("activemask")

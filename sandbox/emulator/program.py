@@ -21,8 +21,8 @@ from warpsmith.sandbox.emulator.ptx import (
     Instr,
     Module,
     Operand,
-    Reg,
     Refused,
+    Reg,
     Variable,
 )
 from warpsmith.sandbox.emulator.table import OPCODES, pipe
@@ -94,15 +94,11 @@ def compile_kernel(text: str, entry: str) -> Kernel:
     defs = [set(part.values) for part in emitted]
     _, live_out = solve_liveness(blocks, uses, defs)
     kept = [defs[index] & live_out[index] for index in range(len(blocks))]
-    source = "\n".join(
-        _function_text(program, index, part, kept[index]) for index, part in enumerate(emitted)
-    )
+    source = "\n".join(_function_text(program, index, part, kept[index]) for index, part in enumerate(emitted))
     program.namespace["np"] = np
     exec(compile(source, f"<ptx {entry}>", "exec"), program.namespace)
     compiled = [
-        _compiled(
-            program, block, program.namespace[f"block_{block.index}"], uses[block.index], kept[block.index]
-        )
+        _compiled(program, block, program.namespace[f"block_{block.index}"], uses[block.index], kept[block.index])
         for block in blocks
     ]
     shared, shared_size, dynamic_align = _layout(module, function, "shared")
@@ -157,9 +153,7 @@ def _function_text(program: Program, index: int, part: Emitted, kept: set[str]) 
     return "\n".join([*lines, f"    return {part.result}", ""])
 
 
-def _compiled(
-    program: Program, block: Block, function: BlockFunction, uses: set[str], kept: set[str]
-) -> CompiledBlock:
+def _compiled(program: Program, block: Block, function: BlockFunction, uses: set[str], kept: set[str]) -> CompiledBlock:
     instrs = [*block.instrs, *([block.terminator] if block.terminator else [])]
     costs: dict[str, int] = {"warp_instructions": len(instrs)}
     for instr in instrs:

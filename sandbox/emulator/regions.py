@@ -103,9 +103,7 @@ class GlobalMemory:
         if not self.regions:
             return f"access of {size} bytes outside every buffer"
         place = max(0, int(np.searchsorted(self.starts, address, side="right")) - 1)
-        near = min(
-            self.regions[place : place + 2], key=lambda r: min(abs(address - r.start), abs(address - r.end))
-        )
+        near = min(self.regions[place : place + 2], key=lambda r: min(abs(address - r.start), abs(address - r.end)))
         if address >= near.start:
             how = f"{address + size - near.end} bytes past the end"
         else:

@@ -12,9 +12,7 @@ from warpsmith.sandbox.emulator.violations import Violation
 class Request:
     """Addresses of the active lanes: as a (rows, cols) array that may broadcast, or flat where lanes are masked off."""
 
-    def __init__(
-        self, lanes: Lanes, base: Array, offset: int, size: int, site: int, mask: Array | None
-    ) -> None:
+    def __init__(self, lanes: Lanes, base: Array, offset: int, size: int, site: int, mask: Array | None) -> None:
         self.lanes, self.offset, self.size, self.site = lanes, offset, size, site
         signed = base.view(np.int64)
         self.mask: Array | None = None
@@ -27,7 +25,7 @@ class Request:
     @property
     def empty(self) -> bool:
         """Whether no lane takes part."""
-        return self.base.size == 0
+        return len(self.base) == 0
 
     def bounds(self) -> tuple[int, int]:
         """Lowest address and the end of the highest access."""
@@ -87,9 +85,7 @@ class Request:
         other = Request.__new__(Request)
         other.lanes, other.offset, other.size, other.site = self.lanes, self.offset, self.size, self.site
         other.mask = mask
-        other.base = (
-            np.broadcast_to(self.base, self.lanes.shape)[mask] if self.mask is None else self.base[keep]
-        )
+        other.base = np.broadcast_to(self.base, self.lanes.shape)[mask] if self.mask is None else self.base[keep]
         return other
 
     @property

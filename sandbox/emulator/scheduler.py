@@ -165,10 +165,10 @@ class Scheduler:
 
     def _wait(self, index: int, compiled: CompiledBlock, mask: Mask) -> None:
         """Let lanes run on whose partners are all there; the others wait."""
-        if mask is None and compiled.block.waits == "bar" and compiled.barrier_threads is None:
-            if not self.machine.arrived:
-                self._pass_barrier(compiled, None)
-                return
+        plain = compiled.block.waits == "bar" and compiled.barrier_threads is None
+        if mask is None and plain and not self.machine.arrived:
+            self._pass_barrier(compiled, None)
+            return
         full = self._full(mask)
         if index in self.waiting:
             full = full | self.waiting.pop(index)
@@ -238,7 +238,7 @@ class Scheduler:
         self._execute(compiled, None if mask is None else self._simplified(mask))
 
     def _release(self, *, forced: bool = True) -> None:
-        """Open the barriers at which everybody has arrived. `forced`: nobody else can run, so if none opens it is an error."""
+        """Open the barriers at which everybody has arrived; if `forced` (nobody else can run), one must open."""
         opened = self._open_barriers() or self._open_clusters()
         if not opened and forced:
             raise self._stuck()
@@ -247,9 +247,7 @@ class Scheduler:
         alive = self._full(None)
         numbers = {self.kernel.blocks[index].barrier for index in self._waiting_at("bar")}
         for number in sorted(numbers):
-            places = [
-                index for index in self._waiting_at("bar") if self.kernel.blocks[index].barrier == number
-            ]
+            places = [index for index in self._waiting_at("bar") if self.kernel.blocks[index].barrier == number]
             here = np.zeros(self.geometry.shape, np.bool_)
             for index in places:
                 here = here | self.waiting[index]
@@ -349,11 +347,9 @@ class Scheduler:
         index = min(self.waiting)
         compiled = self.kernel.blocks[index]
         row, thread = (int(number) for number in np.argwhere(self.waiting[index])[0])
-        if len(self.waiting) > 1 and any(
-            self.kernel.blocks[other].block.waits == "bar" for other in self.waiting
-        ):
+        if len(self.waiting) > 1 and any(self.kernel.blocks[other].block.waits == "bar" for other in self.waiting):
             masks = [self._by_warp(mask).any(axis=2) for mask in self.waiting.values()]
-            if sum(mask.astype(np.int64) for mask in masks).max() > 1:  # type: ignore[union-attr]
+            if sum(mask.astype(np.int64) for mask in masks).max() > 1:
                 return Violation(
                     "divergent_barrier", "threads of one warp wait at different barriers", site=compiled.site, row=row,
                     thread=thread,

@@ -86,16 +86,10 @@ class SharedAccess:
         view = self.data.view(dtype)
         if request.mask is None and request.lanes.rows is None and rows is None and index.shape[0] == 1:
             columns = index[0]
-            return [
-                view.take(columns + place if place else columns, axis=1, mode="clip")
-                for place in range(count)
-            ]
+            return [view.take(columns + place if place else columns, axis=1, mode="clip") for place in range(count)]
         flat = view.reshape(-1)
         index = index + (request.rows if rows is None else rows) * (self.stride >> shift)
-        return [
-            request.expand(flat.take(index + place if place else index, mode="clip"))
-            for place in range(count)
-        ]
+        return [request.expand(flat.take(index + place if place else index, mode="clip")) for place in range(count)]
 
     def store(
         self,
@@ -121,9 +115,7 @@ class SharedAccess:
             bits = request.pick(value).view(raw)
             lost = self._put(request, index + place, rows, bits)
             if lost.any() and not strong:
-                request.fail(
-                    "race", lost, "another lane writes a different value to this word at the same time"
-                )
+                request.fail("race", lost, "another lane writes a different value to this word at the same time")
 
     def _put(self, request: Request, index: Array, rows: Array | None, bits: Array) -> Array:
         """Scatter, and say which lanes do not find their value afterwards."""
@@ -131,11 +123,7 @@ class SharedAccess:
         if request.mask is None and request.lanes.rows is None and rows is None and index.shape[0] == 1:
             columns = index[0]
             view[:, columns] = bits
-            return (
-                view.take(columns, axis=1, mode="clip") != bits
-                if _repeats(columns)
-                else np.zeros((1, 1), np.bool_)
-            )
+            return view.take(columns, axis=1, mode="clip") != bits if _repeats(columns) else np.zeros((1, 1), np.bool_)
         flat = view.reshape(-1)
         index = index + (request.rows if rows is None else rows) * view.shape[1]
         flat[index] = bits

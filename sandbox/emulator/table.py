@@ -22,9 +22,7 @@ def opcode(*names: str) -> Callable[[Handler], Handler]:
     return register
 
 
-def marks(
-    c: Emitter, instr: Instr, allowed: Iterable[str], types: Iterable[str] | None = None
-) -> tuple[str, ...]:
+def marks(c: Emitter, instr: Instr, allowed: Iterable[str], types: Iterable[str] | None = None) -> tuple[str, ...]:
     """The parts between name and type. Refuses one that is not `allowed`, and a type outside `types`."""
     middle = instr.parts[1:-1]
     if not set(middle) <= set(allowed) or (types is not None and instr.type not in types):
@@ -53,7 +51,7 @@ _OTHER = {
 
 
 def pipe(instr: Instr) -> str | None:
-    """`fma`, `alu`, `sfu` or `lsu`: float and multiply-add work, other integer and logic work, approximations, memory."""
+    """`fma`, `alu`, `sfu` or `lsu`: floats and multiply-adds, other integer work, approximations, memory."""
     op, kind = instr.parts[0], instr.type
     if op in _OTHER or kind == "f64":
         return None

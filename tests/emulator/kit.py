@@ -25,9 +25,7 @@ def cuda(source: str, arch: str = "compute_90", *flags: str) -> str:
     """PTX of a CUDA text."""
     nvrtc = load_nvrtc()
     folders = tuple(f"--include-path={folder}" for folder in include_dirs(nvrtc))
-    done = nvrtc.compile(
-        source, options=(f"--gpu-architecture={arch}", "-lineinfo", *folders, *flags)
-    )
+    done = nvrtc.compile(source, options=(f"--gpu-architecture={arch}", "-lineinfo", *folders, *flags))
     assert done.code == SUCCESS, done.log
     return done.ptx
 
@@ -53,9 +51,7 @@ def run(
     params = {}
     for position, (declared, value) in enumerate(zip(kernel.function.params, args, strict=True)):
         if isinstance(value, np.ndarray):
-            region = Region(
-                f"arg{position}", value.ctypes.data, value.nbytes, tracked=position in outs, keep=value
-            )
+            region = Region(f"arg{position}", value.ctypes.data, value.nbytes, tracked=position in outs, keep=value)
             regions.append(region)
             data = struct.pack("<Q", value.ctypes.data)
         elif isinstance(value, float):

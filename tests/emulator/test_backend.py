@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-
 from emulator.kit import cuda
+
 from warpsmith.kernels.records import (
     Buffer,
     CompileReport,
@@ -67,7 +67,10 @@ def kind(result: LaunchResult) -> str | None:
 
 def test_a_plan_of_kernels_scratch_and_library_steps(tmp_path: Path) -> None:
     plan = LaunchPlan(
-        buffers={"product": Buffer(dtype="float32", shape=(10, 10)), "sum": Buffer(dtype="float32", shape=(1,), init="zero")},
+        buffers={
+            "product": Buffer(dtype="float32", shape=(10, 10)),
+            "sum": Buffer(dtype="float32", shape=(1,), init="zero"),
+        },
         steps=(
             LibraryStep(library="mm", args=("in0", "param:w"), out="product"),
             step("total", ("product", "sum", {"i32": 100}), grid=(1, 1, 1)),
@@ -132,7 +135,9 @@ def test_only_a_range_of_blocks(tmp_path: Path) -> None:
 
 
 def test_scalars_take_the_width_that_the_kernel_declares(tmp_path: Path) -> None:
-    plan = LaunchPlan(steps=(step("shape", ("out0", {"i64": 2**40}, {"u32": 7}, {"f64": 0.5}), grid=(1, 1, 1), block=(1, 1, 1)),))
+    plan = LaunchPlan(
+        steps=(step("shape", ("out0", {"i64": 2**40}, {"u32": 7}, {"f64": 0.5}), grid=(1, 1, 1), block=(1, 1, 1)),)
+    )
     out = torch.zeros(1, dtype=torch.float64)
     ok(loaded(tmp_path, plan).launch({"out0": out}, poison=0))
     assert out.item() == 2**40 + 7.5
@@ -140,19 +145,27 @@ def test_scalars_take_the_width_that_the_kernel_declares(tmp_path: Path) -> None
 
 SCALE = ("in0", "out0", {"i32": 128}, {"f32": 1.0})
 REFUSED: list[tuple[KernelStep, str]] = [
-    (step("scale", SCALE, block=(1025, 1, 1)), "too_many_threads"), (step("scale", SCALE, block=(8, 8, 65)), "too_many_threads"),
-    (step("scale", SCALE, block=(0, 1, 1)), "too_many_threads"), (step("big", (), block=(512, 1, 1), shared_bytes=4096), "too_many_threads"),
+    (step("scale", SCALE, block=(1025, 1, 1)), "too_many_threads"),
+    (step("scale", SCALE, block=(8, 8, 65)), "too_many_threads"),
+    (step("scale", SCALE, block=(0, 1, 1)), "too_many_threads"),
+    (step("big", (), block=(512, 1, 1), shared_bytes=4096), "too_many_threads"),
     (step("scale", SCALE, grid=(1, 65536, 1)), "grid"), (step("scale", SCALE, grid=(0, 1, 1)), "grid"),
-    (step("scale", SCALE, cluster=(3, 1, 1)), "cluster"), (step("scale", SCALE, grid=(32, 1, 1), cluster=(16, 1, 1)), "cluster"),
+    (step("scale", SCALE, grid=(4225, 1, 1), cooperative=True), "cooperative"),
+    (step("scale", SCALE, cluster=(3, 1, 1)), "cluster"),
+    (step("scale", SCALE, grid=(32, 1, 1), cluster=(32, 1, 1)), "cluster"),
     (step("big", (), shared_bytes=232449), "shared_memory"), (step("nothing", ()), "no_entry"),
-    (step("scale", ("in0", "out0", {"i32": 128})), "arguments"), (step("scale", ("in0", "out0", {"i64": 128}, {"f32": 1.0})), "arguments"),
-    (step("scale", ("in0", "nobody", {"i32": 128}, {"f32": 1.0})), "arguments"), (step("scale", ("in0", "out0", "out0", {"f32": 1.0})), "arguments"),
+    (step("scale", ("in0", "out0", {"i32": 128})), "arguments"),
+    (step("scale", ("in0", "out0", {"i64": 128}, {"f32": 1.0})), "arguments"),
+    (step("scale", ("in0", "nobody", {"i32": 128}, {"f32": 1.0})), "arguments"),
+    (step("scale", ("in0", "out0", "out0", {"f32": 1.0})), "arguments"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("wrong", "expected"), REFUSED)
 def test_launch_limits(tmp_path: Path, wrong: KernelStep, expected: str) -> None:
-    result = loaded(tmp_path, LaunchPlan(steps=(wrong,))).launch({"in0": torch.ones(128), "out0": torch.zeros(128)}, poison=0)
+    result = loaded(tmp_path, LaunchPlan(steps=(wrong,))).launch(
+        {"in0": torch.ones(128), "out0": torch.zeros(128)}, poison=0
+    )
     assert kind(result) == expected
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from emulator.kit import aligned, cuda, good, run
+
 from warpsmith.sandbox.emulator.launch import Run
 from warpsmith.sandbox.emulator.machine import Checks
 
@@ -28,7 +28,9 @@ def floats(count: int) -> np.ndarray:
 
 
 def test_out_of_bounds_names_buffer_lines_block_and_thread() -> None:
-    text = cuda(K + "(float* x, int n) {\n  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i < n)\n    x[i] = i;\n}")
+    text = cuda(
+        K + "(float* x, int n) {\n  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i < n)\n    x[i] = i;\n}"
+    )
     data = floats(100)
     good(run(text, "k", (2,), (64,), [data, 100]))
     before = data.copy()
@@ -40,11 +42,15 @@ def test_out_of_bounds_names_buffer_lines_block_and_thread() -> None:
 
 def test_read_before_the_start() -> None:
     text = cuda(K + "(const float* x, float* y) { y[threadIdx.x] = x[(int)threadIdx.x - 1]; }")
-    caught(run(text, "k", (1,), (32,), [floats(32), floats(32)]), "out_of_bounds", "before the start of arg0", "(0, 0, 0)")
+    caught(
+        run(text, "k", (1,), (32,), [floats(32), floats(32)]), "out_of_bounds", "before the start of arg0", "(0, 0, 0)"
+    )
 
 
 def test_accesses_beyond_shared_and_local_memory() -> None:
-    text = cuda(K + "(float* x, int o) { __shared__ float s[64]; s[threadIdx.x + o] = 1; __syncthreads(); x[0] = s[0]; }")
+    text = cuda(
+        K + "(float* x, int o) { __shared__ float s[64]; s[threadIdx.x + o] = 1; __syncthreads(); x[0] = s[0]; }"
+    )
     good(run(text, "k", (1,), (1,), [floats(1), 0]))
     caught(run(text, "k", (1,), (64,), [floats(1), 1]), "out_of_bounds", "shared offset 256", "thread (63")
     local = cuda(K + "(int* x, int n) { int a[8]; for (int i = 0; i < n; i++) a[i] = x[i] * i; x[0] = a[x[1] & 7]; }")
@@ -53,14 +59,19 @@ def test_accesses_beyond_shared_and_local_memory() -> None:
 
 
 def test_misaligned() -> None:
-    text = cuda(K + "(const float* x, float4* y, int o) { y[threadIdx.x] = *(const float4*)(x + o + 4 * threadIdx.x); }")
+    text = cuda(
+        K + "(const float* x, float4* y, int o) { y[threadIdx.x] = *(const float4*)(x + o + 4 * threadIdx.x); }"
+    )
     out = floats(128)
     good(run(text, "k", (1,), (32,), [floats(132), out, 4]))
     caught(run(text, "k", (1,), (32,), [floats(132), out, 1]), "misaligned", "16 bytes")
 
 
 def test_uninitialized_shared() -> None:
-    source = K + "(float* x) {{ __shared__ float s[64]; if (threadIdx.x < {n}) s[threadIdx.x] = 1; __syncthreads(); x[threadIdx.x] = s[63 - threadIdx.x]; }}"
+    source = (
+        K + "(float* x) {{ __shared__ float s[64]; if (threadIdx.x < {n}) s[threadIdx.x] = 1;"
+        " __syncthreads(); x[threadIdx.x] = s[63 - threadIdx.x]; }}"
+    )
     good(run(cuda(source.format(n=64)), "k", (2,), (64,), [floats(64)], blocks=range(1)))
     caught(run(cuda(source.format(n=60)), "k", (1,), (64,), [floats(64)]), "uninitialized", "shared")
     off = Checks(races=True, uninitialized=False)
@@ -68,7 +79,10 @@ def test_uninitialized_shared() -> None:
 
 
 def test_uninitialized_local_and_output() -> None:
-    local = cuda(K + "(int* x, int n) { int a[8]; for (int i = 0; i < n; i++) a[i] = i; x[threadIdx.x] = a[x[threadIdx.x] & 7]; }")
+    local = cuda(
+        K
+        + "(int* x, int n) { int a[8]; for (int i = 0; i < n; i++) a[i] = i; x[threadIdx.x] = a[x[threadIdx.x] & 7]; }"
+    )
     data = aligned(np.arange(32), np.int32)
     good(run(local, "k", (1,), (32,), [data, 8]))
     data[...] = np.arange(32)
@@ -78,12 +92,15 @@ def test_uninitialized_local_and_output() -> None:
     caught(run(output, "k", (1,), (32,), [floats(32)], outs=[0]), "uninitialized", "arg0")
 
 
-REVERSE = K + """(float* x) {{
+REVERSE = (
+    K
+    + """(float* x) {{
   __shared__ float s[64];
   s[threadIdx.x] = x[threadIdx.x];
   {sync}
   x[threadIdx.x] = s[{index}];
 }}"""
+)
 
 
 def test_race_in_shared_memory_between_warps() -> None:
@@ -101,7 +118,9 @@ def test_race_within_a_warp_ends_at_syncwarp() -> None:
 
 
 def test_write_after_read_needs_a_barrier() -> None:
-    source = K + """(float* x) {{
+    source = (
+        K
+        + """(float* x) {{
       __shared__ float s[64];
       s[threadIdx.x] = x[threadIdx.x];
       __syncthreads();
@@ -111,12 +130,16 @@ def test_write_after_read_needs_a_barrier() -> None:
       __syncthreads();
       x[threadIdx.x] = s[63 - threadIdx.x];
     }}"""
+    )
     good(run(cuda(source.format(sync="__syncthreads();")), "k", (3,), (64,), [floats(64)], blocks=range(1)))
     caught(run(cuda(source.format(sync="")), "k", (1,), (64,), [floats(64)]), "race", "writes what", "read in shared")
 
 
 def test_two_lanes_writing_different_values_to_one_word() -> None:
-    source = K + "(float* x) {{ __shared__ float s[32]; s[threadIdx.x / 2] = {value}; __syncthreads(); if (threadIdx.x < 16) x[threadIdx.x] = s[threadIdx.x]; }}"
+    source = (
+        K + "(float* x) {{ __shared__ float s[32]; s[threadIdx.x / 2] = {value};"
+        " __syncthreads(); if (threadIdx.x < 16) x[threadIdx.x] = s[threadIdx.x]; }}"
+    )
     good(run(cuda(source.format(value="threadIdx.x / 2")), "k", (1,), (32,), [floats(32)]))
     caught(run(cuda(source.format(value="threadIdx.x")), "k", (1,), (32,), [floats(32)]), "race", "at the same time")
     plain = cuda(K + "(int* x) { x[threadIdx.x / 2] = threadIdx.x; }")
@@ -126,7 +149,9 @@ def test_two_lanes_writing_different_values_to_one_word() -> None:
 def test_race_between_blocks() -> None:
     source = K + "(float* x) {{ x[threadIdx.x + {offset}] = blockIdx.x; }}"
     good(run(cuda(source.format(offset="blockIdx.x * 64")), "k", (4,), (64,), [floats(256)], outs=[0]))
-    caught(run(cuda(source.format(offset="blockIdx.x * 60")), "k", (4,), (64,), [floats(256)], outs=[0]), "race", "block")
+    caught(
+        run(cuda(source.format(offset="blockIdx.x * 60")), "k", (4,), (64,), [floats(256)], outs=[0]), "race", "block"
+    )
     read = K + "(float* x) {{ float v = x[threadIdx.x + 64 * {row}]; x[threadIdx.x + 64 * blockIdx.x] = v + 1; }}"
     good(run(cuda(read.format(row="blockIdx.x")), "k", (2,), (64,), [floats(128)]))
     shifted = run(cuda(read.format(row="((blockIdx.x + 1) & 1)")), "k", (2,), (64,), [floats(128)])
@@ -143,7 +168,9 @@ def test_blocks_of_different_batches_race_too() -> None:
     assert (data == 300).all()
 
 
-LAST_BLOCK = K + """(const float* x, float* partial, unsigned* count, float* out) {{
+LAST_BLOCK = (
+    K
+    + """(const float* x, float* partial, unsigned* count, float* out) {{
   __shared__ bool last;
   if (threadIdx.x == 0) {{
     partial[blockIdx.x] = x[blockIdx.x];
@@ -158,6 +185,7 @@ LAST_BLOCK = K + """(const float* x, float* partial, unsigned* count, float* out
     out[0] = sum;
   }}
 }}"""
+)
 
 
 def test_hand_over_between_blocks_by_fence_and_atomic() -> None:
@@ -206,7 +234,10 @@ def test_hang_is_found_by_the_step_limit() -> None:
 
 
 def test_lanes_that_wait_for_each_other_do_not_starve() -> None:
-    text = cuda(K + "(volatile int* x) { if (threadIdx.x == 0) { while (x[0] == 0) { } } else if (threadIdx.x == 33) { x[0] = 1; } }")
+    text = cuda(
+        K + "(volatile int* x) { if (threadIdx.x == 0) { while (x[0] == 0) { } }"
+        " else if (threadIdx.x == 33) { x[0] = 1; } }"
+    )
     good(run(text, "k", (1,), (64,), [aligned([0], np.int32)], step_limit=5000))
 
 
@@ -239,11 +270,14 @@ def test_missing_wait_for_an_asynchronous_copy(wait: str, clean: bool) -> None:
 
 
 def test_shuffle_partner_missing() -> None:
-    text = cuda(K + """(int* x) {
+    text = cuda(
+        K
+        + """(int* x) {
       int v = threadIdx.x;
       if (threadIdx.x < 16) v = __shfl_xor_sync(0xffffffffu, v, 1); else { __syncthreads(); }
       x[threadIdx.x] = v;
-    }""")
+    }"""
+    )
     result = run(text, "k", (1,), (32,), [aligned(np.zeros(32), np.int32)])
     assert result.failure is not None
     assert result.failure.kind in ("deadlock", "divergent_barrier")

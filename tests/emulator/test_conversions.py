@@ -7,7 +7,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-
 from emulator.kit import operate
 from emulator.test_float_ops import bits_of, columns, flush, round_exact, stored
 from emulator.test_integer_ops import cast, samples

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from emulator.kit import aligned, cuda, good, run
 
 K = 'extern "C" __global__ void k'
@@ -20,7 +19,9 @@ def zeros(count: int) -> np.ndarray:
 
 @pytest.mark.parametrize(("stride", "sectors"), [(1, 4), (2, 8), (4, 16), (8, 32), (16, 32)])
 def test_strided_loads_need_more_sectors(stride: int, sectors: int) -> None:
-    source = K + f"(const float* x, float* y) {{ int i = blockIdx.x * blockDim.x + threadIdx.x; y[i] = x[i * {stride}]; }}"
+    source = (
+        K + f"(const float* x, float* y) {{ int i = blockIdx.x * blockDim.x + threadIdx.x; y[i] = x[i * {stride}]; }}"
+    )
     found = counts(source, (4,), (128,), [zeros(512 * stride), zeros(512)])
     assert (found["global_load_requests"], found["global_load_sectors"]) == (16, 16 * sectors)
     assert (found["global_store_requests"], found["global_store_sectors"]) == (16, 64)
@@ -29,21 +30,28 @@ def test_strided_loads_need_more_sectors(stride: int, sectors: int) -> None:
 
 def test_misaligned_and_broadcast_and_permuted_loads() -> None:
     body = "(const float* x, float* y) {{ int i = blockIdx.x * blockDim.x + threadIdx.x; y[i] = x[{index}]; }}"
-    for index, sectors in (("i + 1", 5), ("i & ~31", 1), ("blockIdx.x", 1), ("i ^ 5", 4), ("(i & ~31) + (i * 7 & 31)", 4),
+    for index, sectors in (("i + 1", 5), ("i & ~31", 1), ("blockIdx.x", 1), ("i ^ 5", 4),
+                           ("(i & ~31) + (i * 7 & 31)", 4),
                            ("(i & ~31) + 31 - (i & 31)", 4)):  # fmt: skip
         found = counts(K + body.format(index=index), (4,), (64,), [zeros(300), zeros(256)])
         assert (found["global_load_requests"], found["global_load_sectors"]) == (8, 8 * sectors), index
 
 
 def test_vector_loads_are_one_request() -> None:
-    source = K + "(const float4* x, float2* y) { int i = blockIdx.x * blockDim.x + threadIdx.x; float4 v = x[i]; y[i] = make_float2(v.x + v.z, v.y + v.w); }"
+    source = (
+        K + "(const float4* x, float2* y) { int i = blockIdx.x * blockDim.x + threadIdx.x; float4 v = x[i];"
+        " y[i] = make_float2(v.x + v.z, v.y + v.w); }"
+    )
     found = counts(source, (2,), (64,), [zeros(512), zeros(256)])
     assert (found["global_load_requests"], found["global_load_sectors"]) == (4, 64)
     assert (found["global_store_requests"], found["global_store_sectors"]) == (4, 32)
 
 
 def test_partly_active_warps() -> None:
-    source = K + "(const float* x, float* y, int n) { int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) y[i] = x[i]; }"
+    source = (
+        K
+        + "(const float* x, float* y, int n) { int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) y[i] = x[i]; }"
+    )
     found = good(run(cuda(source), "k", (3,), (64,), [zeros(192), zeros(192), 105])).counters
     assert (found["global_load_requests"], found["global_load_sectors"]) == (4, 3 * 4 + 2)
     assert found["divergent_branches"] == 1
@@ -53,13 +61,16 @@ def test_partly_active_warps() -> None:
     assert found["divergent_branches"] == 3
 
 
-TRANSPOSE = K + """(const float* x, float* y, int n) {{
+TRANSPOSE = (
+    K
+    + """(const float* x, float* y, int n) {{
   __shared__ float s[32][{pitch}];
   int c = blockIdx.x * 32, r = blockIdx.y * 32;
   for (int k = threadIdx.y; k < 32; k += 8) s[k][threadIdx.x] = x[(r + k) * n + c + threadIdx.x];
   __syncthreads();
   for (int k = threadIdx.y; k < 32; k += 8) y[(c + k) * n + r + threadIdx.x] = s[threadIdx.x][k];
 }}"""
+)
 
 
 @pytest.mark.parametrize(("pitch", "waves"), [(32, 32), (33, 1), (34, 2), (36, 4)])
@@ -84,7 +95,8 @@ def test_wide_shared_accesses_go_by_halves_and_quarters() -> None:
       y[threadIdx.x] = {sum};
     }}"""
     cases = [
-        ("float4", "make_float4(1, 2, 3, 4)", "threadIdx.x", 4, 0), ("float2", "make_float2(1, 2)", "threadIdx.x", 2, 0),
+        ("float4", "make_float4(1, 2, 3, 4)", "threadIdx.x", 4, 0),
+        ("float2", "make_float2(1, 2)", "threadIdx.x", 2, 0),
         ("float4", "make_float4(1, 2, 3, 4)", "0", 1, 0), ("float2", "make_float2(1, 2)", "threadIdx.x / 2", 1, 0),
         ("float4", "make_float4(1, 2, 3, 4)", "(threadIdx.x * 2) % 32", 8, 4),
         ("float2", "make_float2(1, 2)", "(threadIdx.x * 2) % 32", 4, 2),
@@ -93,11 +105,18 @@ def test_wide_shared_accesses_go_by_halves_and_quarters() -> None:
         total = "v.x + v.y + v.z + v.w" if kind == "float4" else "v.x + v.y"
         source = K + body.format(type=kind, value=value, index=index, sum=total)
         found = counts(source, (1,), (32,), [zeros(32)])
-        assert (found["shared_load_wavefronts"], found["shared_load_bank_conflicts"]) == (waves, conflicts), (kind, index)
+        assert (found["shared_load_wavefronts"], found["shared_load_bank_conflicts"]) == (waves, conflicts), (
+            kind,
+            index,
+        )
 
 
 def test_data_dependent_conflicts_differ_between_blocks() -> None:
-    source = K + "(const int* x, int* y) { __shared__ int s[1024]; for (int i = threadIdx.x; i < 1024; i += 32) s[i] = i; __syncthreads(); y[blockIdx.x * 32 + threadIdx.x] = s[x[blockIdx.x * 32 + threadIdx.x]]; }"
+    source = (
+        K + "(const int* x, int* y) { __shared__ int s[1024];"
+        " for (int i = threadIdx.x; i < 1024; i += 32) s[i] = i;"
+        " __syncthreads(); y[blockIdx.x * 32 + threadIdx.x] = s[x[blockIdx.x * 32 + threadIdx.x]]; }"
+    )
     random = np.random.default_rng(0)
     x, y = aligned(random.integers(0, 1024, 32 * 8), np.int32), aligned(np.zeros(256), np.int32)
     found = good(run(cuda(source), "k", (8,), (32,), [x, y])).counters
@@ -137,7 +156,9 @@ LOOP:
 
 
 def test_divergence_is_counted_once_a_warp_and_branch() -> None:
-    source = K + "(int* x) { int v = 0; for (int i = 0; i < (threadIdx.x & 3); i++) v += x[i]; x[32 + threadIdx.x] = v; }"
+    source = (
+        K + "(int* x) { int v = 0; for (int i = 0; i < (threadIdx.x & 3); i++) v += x[i]; x[32 + threadIdx.x] = v; }"
+    )
     found = counts(source, (1,), (64,), [aligned(np.zeros(128), np.int32)])
     assert 2 <= found["divergent_branches"] <= 8
     assert found["divergent_branches"] % 2 == 0

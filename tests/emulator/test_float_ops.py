@@ -9,7 +9,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-
 from emulator.kit import operate
 
 INF, NAN = math.inf, math.nan
@@ -189,9 +188,7 @@ def test_directed_rounding(mode: str) -> None:
 @pytest.mark.parametrize("mode", ["rn", "rz", "rm", "rp"])
 def test_square_root_and_reciprocal(mode: str) -> None:
     values = [abs(x) for x in columns("f32", 1)[0] if math.isfinite(x) and 1e-30 < abs(x) < 1e30]
-    roots, inverses = operate(
-        f"sqrt.{mode}.f32 %d0, %a0; rcp.{mode}.f32 %d1, %a0;", [("f32", values)], ["f32", "f32"]
-    )
+    roots, inverses = operate(f"sqrt.{mode}.f32 %d0, %a0; rcp.{mode}.f32 %d1, %a0;", [("f32", values)], ["f32", "f32"])
     for value, root, inverse in zip(values, roots, inverses, strict=True):
         scaled = math.isqrt(int(Fraction(value) * 2**400))
         exactly = scaled * scaled == Fraction(value) * 2**400
@@ -306,7 +303,8 @@ def test_float_comparisons(kind: str) -> None:
     b[::4] = a[::4]
     tests: dict[str, Callable[[float, float], bool]] = {
         "eq": lambda x, y: x == y, "ne": lambda x, y: x < y or x > y, "lt": lambda x, y: x < y,
-        "le": lambda x, y: x <= y, "gt": lambda x, y: x > y, "ge": lambda x, y: x >= y, "equ": lambda x, y: not (x < y or x > y),
+        "le": lambda x, y: x <= y, "gt": lambda x, y: x > y, "ge": lambda x, y: x >= y,
+        "equ": lambda x, y: not (x < y or x > y),
         "neu": lambda x, y: x != y, "ltu": lambda x, y: not x >= y, "leu": lambda x, y: not x > y,
         "gtu": lambda x, y: not x <= y, "geu": lambda x, y: not x < y, "num": lambda x, y: x == x and y == y,
         "nan": lambda x, y: x != x or y != y,

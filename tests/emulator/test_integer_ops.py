@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from emulator.kit import operate
 
 CORNERS = [0, 1, 2, 3, 5, 7, 31, 32, 33, 63, 64, 127, 128, 255, 256, 32767, 32768, 65535, 65536, 2**31 - 1, 2**31,
@@ -41,7 +40,9 @@ def samples(kinds: tuple[str, ...], count: int = 96) -> list[list[int]]:
     return columns
 
 
-def check(opcode: str, kinds: tuple[str, ...], result: str, oracle: Callable[..., int], body: str | None = None) -> None:
+def check(
+    opcode: str, kinds: tuple[str, ...], result: str, oracle: Callable[..., int], body: str | None = None
+) -> None:
     columns = samples(kinds)
     names = ", ".join(f"%a{number}" for number in range(len(kinds)))
     inputs = list(zip(kinds, columns, strict=True))
@@ -140,9 +141,7 @@ def test_funnel_shifts() -> None:
 @pytest.mark.parametrize("table", [0x00, 0x80, 0x96, 0xE8, 0xCA, 0xFF, 0x3C])
 def test_lop3(table: int) -> None:
     def oracle(a: int, b: int, c: int) -> int:
-        return sum(
-            (table >> ((a >> k & 1) << 2 | (b >> k & 1) << 1 | (c >> k & 1)) & 1) << k for k in range(32)
-        )
+        return sum((table >> ((a >> k & 1) << 2 | (b >> k & 1) << 1 | (c >> k & 1)) & 1) << k for k in range(32))
 
     check("", ("u32",) * 3, "u32", oracle, body=f"lop3.b32 %d0, %a0, %a1, %a2, {table};")
 
@@ -179,9 +178,7 @@ def test_bit_fields(kind: str) -> None:
         raw = plain(a, bits)
         top = min(start + length - 1, bits - 1)
         sign = (raw >> top) & 1 if kind[0] == "s" and length else 0
-        return sum(
-            ((raw >> (start + k) & 1) if k < length and start + k < bits else sign) << k for k in range(bits)
-        )
+        return sum(((raw >> (start + k) & 1) if k < length and start + k < bits else sign) << k for k in range(bits))
 
     def insert(a: int, b: int, start: int, length: int) -> int:
         start, length = start & 255, length & 255
@@ -202,6 +199,7 @@ def test_counting_bits(bits: int) -> None:
     check(f"clz.b{bits}", (kind,), "u32", lambda a: bits - a.bit_length())
     check(f"brev.b{bits}", (kind,), kind, lambda a: int(f"{a:0{bits}b}"[::-1], 2))
     for sign in "us":
+
         def find(a: int) -> int:
             return (~a if a < 0 else a).bit_length() - 1
 
@@ -247,7 +245,7 @@ def test_carry_chains(bits: int) -> None:
           body=f"sub.cc.{kind} %d0, %a0, %a2; subc.{kind} %d0, %a1, %a3;")  # fmt: skip
     check("", four, kind, lambda a, b, c, d: (a * b + (d << bits | c)) >> bits,
           body=f"mad.lo.cc.{kind} %d0, %a0, %a1, %a2; madc.hi.{kind} %d0, %a0, %a1, %a3;")  # fmt: skip
-    three = "add.cc.{k} %d0, %a0, %a0; addc.cc.{k} %d0, %a1, %a1; addc.{k} %d0, 0, 0;".format(k=kind)
+    three = f"add.cc.{kind} %d0, %a0, %a0; addc.cc.{kind} %d0, %a1, %a1; addc.{kind} %d0, 0, 0;"
     check("", (kind, kind), kind, lambda a, b: 2 * (b << bits | a) >> 2 * bits, body=three)
 
 

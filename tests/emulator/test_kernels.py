@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from emulator.kit import aligned, cuda, good, run
 
 K = 'extern "C" __global__ void k'
@@ -146,7 +145,8 @@ def test_register_tiled_product_with_asynchronous_double_buffer() -> None:
         __syncthreads();
         for (int k = 0; k < 8; k++) {
           float x[4], y[4];
-          for (int i = 0; i < 4; i++) { x[i] = a[stage * 256 + (ty * 4 + i) * 8 + k]; y[i] = b[stage * 256 + k * 32 + tx * 4 + i]; }
+          for (int i = 0; i < 4; i++) x[i] = a[stage * 256 + (ty * 4 + i) * 8 + k];
+          for (int i = 0; i < 4; i++) y[i] = b[stage * 256 + k * 32 + tx * 4 + i];
           for (int i = 0; i < 4; i++) for (int j = 0; j < 4; j++) acc[i][j] += x[i] * y[j];
         }
         __syncthreads();
@@ -159,7 +159,9 @@ def test_register_tiled_product_with_asynchronous_double_buffer() -> None:
 
 
 def test_partial_asynchronous_copies_are_filled_with_zeros() -> None:
-    text = cuda(K + r"""(const float* x, float* y, int n) {
+    text = cuda(
+        K
+        + r"""(const float* x, float* y, int n) {
       __shared__ float4 s[32];
       unsigned to = (unsigned)__cvta_generic_to_shared(&s[threadIdx.x]);
       int left = n - 4 * (int)threadIdx.x, bytes = left >= 4 ? 16 : left > 0 ? 4 * left : 0;
@@ -167,21 +169,25 @@ def test_partial_asynchronous_copies_are_filled_with_zeros() -> None:
       asm volatile("cp.async.wait_all;" ::: "memory");
       __syncthreads();
       ((float4*)y)[threadIdx.x] = s[threadIdx.x];
-    }""")
+    }"""
+    )
     x, y = normal(101), aligned(np.ones(128), np.float32)
     good(run(text, "k", (1,), (32,), [x, y, 101], outs=[1]))
     assert y.tolist() == [*x.tolist(), *[0.0] * 27]
 
 
 def test_histogram_by_shared_and_global_atomics() -> None:
-    text = cuda(K + r"""(const int* x, unsigned* bins, int n) {
+    text = cuda(
+        K
+        + r"""(const int* x, unsigned* bins, int n) {
       __shared__ unsigned s[64];
       if (threadIdx.x < 64) s[threadIdx.x] = 0;
       __syncthreads();
       for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) atomicAdd(&s[x[i]], 1u);
       __syncthreads();
       if (threadIdx.x < 64) atomicAdd(&bins[threadIdx.x], s[threadIdx.x]);
-    }""")
+    }"""
+    )
     x, bins = aligned(np.random.default_rng(0).integers(0, 64, 5000), np.int32), aligned(np.zeros(64), np.uint32)
     good(run(text, "k", (7,), (128,), [x, bins, 5000]))
     assert bins.tolist() == np.bincount(x, minlength=64).tolist()
@@ -245,12 +251,16 @@ def test_half_precision_kernels_with_the_headers() -> None:
 
 
 def test_math_functions_of_the_device_library() -> None:
-    text = cuda(K + r"""(const float* x, float* y, const double* u, double* w) {
+    text = cuda(
+        K
+        + r"""(const float* x, float* y, const double* u, double* w) {
       int i = threadIdx.x; float v = x[i];
-      y[i] = tanhf(v); y[64 + i] = erff(v); y[128 + i] = sinf(100 * v); y[192 + i] = powf(fabsf(v), 1.7f); y[256 + i] = log1pf(fabsf(v));
+      y[i] = tanhf(v); y[64 + i] = erff(v); y[128 + i] = sinf(100 * v);
+      y[192 + i] = powf(fabsf(v), 1.7f); y[256 + i] = log1pf(fabsf(v));
       y[320 + i] = expm1f(v); y[384 + i] = cbrtf(v); y[448 + i] = atanf(v);
       w[i] = sin(1e6 * u[i]) + exp(u[i]); w[64 + i] = log(fabs(u[i])) / sqrt(fabs(u[i]));
-    }""")
+    }"""
+    )
     x, y = normal(64), aligned(np.zeros(512), np.float32)
     u, w = aligned(np.random.default_rng(4).normal(size=64)), aligned(np.zeros(128))
     good(run(text, "k", (1,), (64,), [x, y, u, w], outs=[1, 3]))
@@ -268,7 +278,12 @@ def test_math_functions_of_the_device_library() -> None:
 
 
 def test_grid_stride_loops_with_early_exit_and_uneven_blocks() -> None:
-    text = cuda(K + "(const float* x, float* y, int n) { for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) { float v = x[i]; if (v < 0) { y[i] = 0; continue; } int s = 0; while (v > 0.1f) { v *= 0.5f; s++; } y[i] = s; } }")
+    text = cuda(
+        K + "(const float* x, float* y, int n) {"
+        " for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)"
+        " { float v = x[i]; if (v < 0) { y[i] = 0; continue; }"
+        " int s = 0; while (v > 0.1f) { v *= 0.5f; s++; } y[i] = s; } }"
+    )
     x, y = normal(3001), aligned(np.zeros(3001), np.float32)
     good(run(text, "k", (5,), (100,), [x, y, 3001], outs=[1]))
     expected = []
@@ -281,7 +296,9 @@ def test_grid_stride_loops_with_early_exit_and_uneven_blocks() -> None:
 
 
 def test_cooperative_grid_barrier() -> None:
-    text = cuda(K + r"""(float* x, float* y, unsigned* bar) {
+    text = cuda(
+        K
+        + r"""(float* x, float* y, unsigned* bar) {
       int i = blockIdx.x * 32 + threadIdx.x;
       y[i] = x[i] * 2;
       __syncthreads();
@@ -293,7 +310,8 @@ def test_cooperative_grid_barrier() -> None:
       }
       __syncthreads();
       x[i] = y[(i + 32) % (gridDim.x * 32)];
-    }""")
+    }"""
+    )
     x, y, bar = aligned(np.arange(256), np.float32), aligned(np.zeros(256), np.float32), aligned([0], np.uint32)
     good(run(text, "k", (8,), (32,), [x, y, bar], outs=[1], cooperative=True, step_limit=10000))
     assert x.tolist() == [2.0 * ((i + 32) % 256) for i in range(256)]

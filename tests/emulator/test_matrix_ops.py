@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from emulator.kit import aligned, cuda, good, run
 
 K = 'extern "C" __global__ void k'
@@ -39,22 +38,24 @@ def test_mma_of_row_major_a_and_column_major_b(shape: str, depth: int, kind: str
     letter = "f" if result == "f32" else "r"
     d_count = 2 if packed else 4
     operands = iter(range(100))
-    names = [
-        "{" + ", ".join(f"%{next(operands)}" for _ in range(count)) + "}" for count in (d_count, a_count, b_count)
-    ]
+    names = ["{" + ", ".join(f"%{next(operands)}" for _ in range(count)) + "}" for count in (d_count, a_count, b_count)]
     names.append("{" + ", ".join(f"%{number}" for number in range(d_count)) + "}")
     outs = ", ".join(f'"+{letter}"(d[{number}])' for number in range(d_count))
     ins = ", ".join([f'"r"(a[{n}])' for n in range(a_count)] + [f'"r"(b[{n}])' for n in range(b_count)])
+    place = "(g + 8 * n) * 4 + t" if packed else "(g + 8 * (n / 2)) * 8 + 2 * t + n % 2"
     element = "float" if result == "f32" else "unsigned"
-    source = K + f"""(const unsigned* A, const unsigned* B, {element}* C) {{
+    source = (
+        K
+        + f"""(const unsigned* A, const unsigned* B, {element}* C) {{
       int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
       unsigned a[{a_count}], b[{b_count}]; {element} d[{d_count}];
       for (int n = 0; n < {a_count}; n++) a[n] = A[(g + 8 * (n % 2)) * {depth // per} + (n / 2) * 4 + t];
       for (int n = 0; n < {b_count}; n++) b[n] = B[g * {depth // per} + n * 4 + t];
-      for (int n = 0; n < {d_count}; n++) d[n] = C[{"(g + 8 * n) * 4 + t" if packed else "(g + 8 * (n / 2)) * 8 + 2 * t + n % 2"}];
+      for (int n = 0; n < {d_count}; n++) d[n] = C[{place}];
       asm volatile("mma.sync.aligned.{shape} {", ".join(names)};" : {outs} : {ins});
-      for (int n = 0; n < {d_count}; n++) C[{"(g + 8 * n) * 4 + t" if packed else "(g + 8 * (n / 2)) * 8 + 2 * t + n % 2"}] = d[n];
+      for (int n = 0; n < {d_count}; n++) C[{place}] = d[n];
     }}"""
+    )
     stored_a, a = operand(kind, 16, depth, 1)
     stored_b, b = operand(second, 8, depth, 2)
     start = np.random.default_rng(3).integers(-20, 20, (16, 8))
@@ -69,18 +70,23 @@ def test_ldmatrix_and_stmatrix(count: int, trans: str) -> None:
     regs = "{" + ", ".join(f"%{n}" for n in range(count)) + "}"
     outs = ", ".join(f'"=r"(v[{n}])' for n in range(count))
     ins = ", ".join(f'"r"(v[{n}])' for n in range(count))
-    source = K + f"""(const unsigned short* x, unsigned* y, unsigned short* z) {{
+    source = (
+        K
+        + f"""(const unsigned short* x, unsigned* y, unsigned short* z) {{
       __shared__ __align__(16) unsigned short s[{64 * count}], u[{64 * count}];
       for (int i = threadIdx.x; i < {64 * count}; i += 32) s[i] = x[i];
       __syncthreads();
       unsigned at = (unsigned)__cvta_generic_to_shared(s + threadIdx.x % {8 * count} * 8), v[{count}];
-      asm volatile("ldmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 {regs}, [%{count}];" : {outs} : "r"(at) : "memory");
+      asm volatile("ldmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 {regs}, [%{count}];"
+        : {outs} : "r"(at) : "memory");
       for (int n = 0; n < {count}; n++) y[n * 32 + threadIdx.x] = v[n];
       unsigned to = (unsigned)__cvta_generic_to_shared(u + threadIdx.x % {8 * count} * 8);
-      asm volatile("stmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 [%{count}], {regs};" :: {ins}, "r"(to) : "memory");
+      asm volatile("stmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 [%{count}], {regs};"
+        :: {ins}, "r"(to) : "memory");
       __syncthreads();
       for (int i = threadIdx.x; i < {64 * count}; i += 32) z[i] = u[i];
     }}"""
+    )
     x = aligned(np.arange(64 * count), np.uint16)
     y, z = aligned(np.zeros(32 * count), np.uint32), aligned(np.zeros(64 * count), np.uint16)
     result = good(run(cuda(source), "k", (1,), (32,), [x, y, z], outs=[1, 2]))
@@ -96,11 +102,14 @@ def test_ldmatrix_and_stmatrix(count: int, trans: str) -> None:
 
 
 def test_movmatrix() -> None:
-    source = K + """(const unsigned* x, unsigned* y) {
+    source = (
+        K
+        + """(const unsigned* x, unsigned* y) {
       unsigned v = x[threadIdx.x], w;
       asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(w) : "r"(v));
       y[threadIdx.x] = w;
     }"""
+    )
     tile = aligned(np.arange(64).reshape(8, 8), np.uint16)
     out = aligned(np.zeros((8, 8)), np.uint16)
     good(run(cuda(source), "k", (1,), (32,), [tile, out]))

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-
 from emulator.kit import HEADER, aligned, cuda, good, operate, run
 
 K = 'extern "C" __global__ void k'
@@ -37,7 +36,9 @@ def test_load_and_store_forms(kind: str, hint: str) -> None:
     assert got.tolist() == values.tolist()
 
 
-@pytest.mark.parametrize(("kind", "count"), [("u32", 2), ("u32", 4), ("f32", 4), ("u64", 2), ("f64", 2), ("u16", 4), ("u8", 4)])
+@pytest.mark.parametrize(
+    ("kind", "count"), [("u32", 2), ("u32", 4), ("f32", 4), ("u64", 2), ("f64", 2), ("u16", 4), ("u8", 4)]
+)
 def test_vector_loads_and_stores(kind: str, count: int) -> None:
     size = int(kind[1:]) // 8
     register = {"f32": "%f", "f64": "%d", "u64": "%rd1", "u32": "%r1", "u16": "%h", "u8": "%h"}[kind]
@@ -46,7 +47,14 @@ def test_vector_loads_and_stores(kind: str, count: int) -> None:
     add.s64 %rd2, %rd0, %rd9; add.s64 %rd3, %rd1, %rd9;
     ld.global.nc.v{count}.{kind} {{{names}}}, [%rd2];
     st.global.v{count}.{kind} [%rd3], {{{names}}};"""
-    dtype = {"u32": np.uint32, "f32": np.float32, "u64": np.uint64, "f64": np.float64, "u16": np.uint16, "u8": np.uint8}[kind]
+    dtype = {
+        "u32": np.uint32,
+        "f32": np.float32,
+        "u64": np.uint64,
+        "f64": np.float64,
+        "u16": np.uint16,
+        "u8": np.uint8,
+    }[kind]
     data, out = aligned(np.arange(64 * count) % 251, dtype), aligned(np.zeros(64 * count), dtype)
     good(run(kernel(body), "k", (1,), (64,), [data, out], outs=[1]))
     assert np.array_equal(out, data)
@@ -70,17 +78,21 @@ def test_shared_vectors_offsets_and_sub_words() -> None:
 
 
 def test_generic_addresses_reach_every_space() -> None:
-    text = cuda(K + """(float* x, float* y, int pick) {
+    text = cuda(
+        K
+        + """(float* x, float* y, int pick) {
       __shared__ float s[64];
       float own[2] = {2.0f * threadIdx.x, 3.0f};
       s[threadIdx.x] = 1000 + threadIdx.x;
       __syncthreads();
-      float* from = (threadIdx.x + pick) % 3 == 0 ? x + threadIdx.x : (threadIdx.x + pick) % 3 == 1 ? s + threadIdx.x : own + (pick & 1);
+      unsigned which = (threadIdx.x + pick) % 3;
+      float* from = which == 0 ? x + threadIdx.x : which == 1 ? s + threadIdx.x : own + (pick & 1);
       y[threadIdx.x] = *from;
       *from = -1;
       __syncthreads();
       y[threadIdx.x + 64] = s[threadIdx.x];
-    }""")
+    }"""
+    )
     x, y = aligned(np.arange(64), np.float32), aligned(np.zeros(128), np.float32)
     good(run(text, "k", (1,), (64,), [x, y, 0], outs=[1]))
     expected = [[t, 1000 + t, 2 * t][t % 3] for t in range(64)]
@@ -131,7 +143,8 @@ def test_structures_by_value_and_parameter_widths() -> None:
 ATOMICS: list[tuple[str, str, Callable[[int, int], int]]] = [
     ("add", "u32", lambda a, b: a + b), ("add", "s32", lambda a, b: a + b), ("add", "u64", lambda a, b: a + b),
     ("min", "s32", min), ("max", "s32", max), ("min", "u32", min), ("max", "u64", max), ("and", "b32", int.__and__),
-    ("or", "b32", int.__or__), ("xor", "b64", int.__xor__), ("exch", "b32", lambda a, b: b), ("exch", "b64", lambda a, b: b),
+    ("or", "b32", int.__or__), ("xor", "b64", int.__xor__),
+    ("exch", "b32", lambda a, b: b), ("exch", "b64", lambda a, b: b),
     ("inc", "u32", lambda a, b: 0 if a >= b else a + 1), ("dec", "u32", lambda a, b: b if a == 0 or a > b else a - 1),
 ]  # fmt: skip
 
@@ -153,12 +166,14 @@ def test_atomics_in_lane_order(name: str, kind: str, oracle: Callable[[int, int]
     """
     if space == "shared":
         body += f"""mov.u64 %rd20, cells; add.s64 %rd21, %rd20, %rd3;
-        setp.lt.u32 %p1, %r0, 5; @!%p1 bra FILLED; ld.global.b{bits} {register}2, [%rd4]; st.shared.b{bits} [%rd21], {register}2;
+        setp.lt.u32 %p1, %r0, 5; @!%p1 bra FILLED;
+        ld.global.b{bits} {register}2, [%rd4]; st.shared.b{bits} [%rd21], {register}2;
         FILLED: bar.sync 0;"""
         address = "%rd21"
     body += f"{opcode} {register}3, [{address}], {register}1; st.global.b{bits} [%rd6], {register}3;"
     if space == "shared":
-        body += f"""bar.sync 0; @!%p1 bra OUT; ld.shared.b{bits} {register}2, [%rd21]; st.global.b{bits} [%rd4], {register}2; OUT:"""
+        body += f"""bar.sync 0; @!%p1 bra OUT; ld.shared.b{bits} {register}2, [%rd21];
+        st.global.b{bits} [%rd4], {register}2; OUT:"""
     held, old = aligned(cells), aligned(np.zeros(64), dtype)
     text = kernel(body, params=3, shared=".shared .align 8 .b8 cells[64];\n")
     good(run(text, "k", (1,), (64,), [aligned(values), held, old]))
@@ -213,7 +228,8 @@ def test_shuffles(name: str, amount: int, width: int) -> None:
     good(run(text, "k", (1,), (64,), [data]))
     group, place = LANE // width * width, LANE % width
     source = {
-        "xor": np.where(LANE ^ amount < group + width, LANE ^ amount, LANE), "up": group + np.where(place >= amount, place - amount, place),
+        "xor": np.where(LANE ^ amount < group + width, LANE ^ amount, LANE),
+        "up": group + np.where(place >= amount, place - amount, place),
         "down": group + np.where(place + amount < width, place + amount, place), "": group + amount % width,
     }[name]  # fmt: skip
     assert data.tolist() == before[BASE + source].tolist()
@@ -230,7 +246,9 @@ def test_shuffle_by_a_lane_dependent_index_and_its_predicate() -> None:
 
 @pytest.mark.parametrize("threads", [64, 48, 5])
 def test_votes_matches_and_reductions(threads: int) -> None:
-    text = cuda(K + """(const int* x, unsigned* y, unsigned mask) {
+    text = cuda(
+        K
+        + """(const int* x, unsigned* y, unsigned mask) {
       int v = x[threadIdx.x];
       unsigned* o = y + 10 * threadIdx.x;
       if (!(mask >> (threadIdx.x & 31) & 1)) return;
@@ -238,7 +256,8 @@ def test_votes_matches_and_reductions(threads: int) -> None:
       o[3] = __match_any_sync(mask, v); int same; o[4] = __match_all_sync(mask, v, &same); o[5] = same;
       o[6] = __reduce_add_sync(mask, v); o[7] = __reduce_min_sync(mask, v - 4);
       o[8] = __reduce_xor_sync(mask, (unsigned)v); o[9] = __activemask();
-    }""")
+    }"""
+    )
     for mask in (0xFFFFFFFF, 0x0000F0F5):
         x = aligned(np.random.default_rng(1).integers(0, 8, threads), np.int32)
         y = aligned(np.zeros(10 * threads), np.uint32)
@@ -253,7 +272,8 @@ def test_votes_matches_and_reductions(threads: int) -> None:
             for v in vs.values():
                 xor ^= v
             expected = [
-                sum(1 << t for t, v in vs.items() if v & 1), int(3 in vs.values()), int(all(v < 8 for v in vs.values())),
+                sum(1 << t for t, v in vs.items() if v & 1), int(3 in vs.values()),
+                int(all(v < 8 for v in vs.values())),
                 sum(1 << t for t, v in vs.items() if v == x[thread]),
                 sum(1 << t for t in vs) if len(set(vs.values())) == 1 else 0, int(len(set(vs.values())) == 1),
                 sum(vs.values()), (min(vs.values()) - 4) & 0xFFFFFFFF, xor, sum(1 << t for t in vs),
@@ -262,13 +282,16 @@ def test_votes_matches_and_reductions(threads: int) -> None:
 
 
 def test_reconvergence_and_divergent_shuffles_by_mask() -> None:
-    text = cuda(K + """(int* x) {
+    text = cuda(
+        K
+        + """(int* x) {
       int lane = threadIdx.x & 31, v = lane * lane;
       if (lane < 8) { for (int o = 4; o; o >>= 1) v += __shfl_xor_sync(0xffu, v, o); }
       else if (lane < 24) { for (int o = 8; o; o >>= 1) v += __shfl_down_sync(0x00ffff00u, v, o); }
       v += __shfl_sync(0xffffffffu, v, 0);
       x[threadIdx.x] = v;
-    }""")
+    }"""
+    )
     x = aligned(np.zeros(64), np.int32)
     good(run(text, "k", (1,), (64,), [x]))
     low = sum(t * t for t in range(8))
@@ -278,14 +301,17 @@ def test_reconvergence_and_divergent_shuffles_by_mask() -> None:
 
 
 def test_named_barriers_with_counts_and_reductions() -> None:
-    text = cuda(K + """(int* x) {
+    text = cuda(
+        K
+        + """(int* x) {
       __shared__ int s[64];
       int count = __syncthreads_count(threadIdx.x % 3 == 0);
       int all = __syncthreads_and(threadIdx.x < 96), any = __syncthreads_or(threadIdx.x == 95);
       if (threadIdx.x < 32) { s[threadIdx.x] = threadIdx.x; asm volatile("bar.arrive 1, 64;" ::: "memory"); }
       else if (threadIdx.x < 64) { asm volatile("bar.sync 1, 64;" ::: "memory"); x[threadIdx.x] = s[threadIdx.x - 32]; }
       else { x[threadIdx.x] = count + 1000 * all + 2000 * any; }
-    }""")
+    }"""
+    )
     x = aligned(np.zeros(96), np.int32)
     good(run(text, "k", (1,), (96,), [x]))
     assert x[32:64].tolist() == list(range(32))
@@ -293,12 +319,15 @@ def test_named_barriers_with_counts_and_reductions() -> None:
 
 
 def test_device_functions_are_inlined_and_printf_is_dropped() -> None:
-    text = cuda("""#include <stddef.h>
+    text = cuda(
+        """#include <stddef.h>
     extern "C" int printf(const char*, ...);
     __device__ __noinline__ float twice(float a, int* n) { *n += 1; if (a < 3) return a; return 2 * a; }
     __device__ __noinline__ float four(float a, int* n) { return twice(twice(a, n), n); }
-    extern "C" __global__ void k(float* x) { int n = 0; x[threadIdx.x] = four(threadIdx.x, &n) + n; if (n == 77) printf("%d", n); }
-    """.replace("#include <stddef.h>\n", "").replace('extern "C" int printf(const char*, ...);\n', ""))
+    extern "C" __global__ void k(float* x) { int n = 0; x[threadIdx.x] = four(threadIdx.x, &n) + n;
+      if (n == 77) printf("%d", n); }
+    """.replace("#include <stddef.h>\n", "").replace('extern "C" int printf(const char*, ...);\n', "")
+    )
     x = aligned(np.zeros(32), np.float32)
     good(run(text, "k", (1,), (32,), [x]))
 
@@ -309,13 +338,18 @@ def test_device_functions_are_inlined_and_printf_is_dropped() -> None:
 
 
 def test_special_registers() -> None:
-    text = cuda(K + """(int* x) {
+    text = cuda(
+        K
+        + """(int* x) {
       int t = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
       int b = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x, lane, warp; unsigned lt;
-      asm("mov.u32 %0, %%laneid;" : "=r"(lane)); asm("mov.u32 %0, %%warpid;" : "=r"(warp)); asm("mov.u32 %0, %%lanemask_lt;" : "=r"(lt));
+      asm("mov.u32 %0, %%laneid;" : "=r"(lane)); asm("mov.u32 %0, %%warpid;" : "=r"(warp));
+      asm("mov.u32 %0, %%lanemask_lt;" : "=r"(lt));
       long long c0 = clock64(); long long c1 = clock64();
-      x[b * blockDim.x * blockDim.y * blockDim.z + t] = lane + 100 * warp + 10000 * __popc(lt) + (c1 > c0 ? 0 : 7) + 1000000 * b;
-    }""")
+      int place = b * blockDim.x * blockDim.y * blockDim.z + t;
+      x[place] = lane + 100 * warp + 10000 * __popc(lt) + (c1 > c0 ? 0 : 7) + 1000000 * b;
+    }"""
+    )
     x = aligned(np.zeros(2 * 3 * 2 * 60), np.int32)
     good(run(text, "k", (2, 3, 2), (5, 4, 3), [x], outs=[0]))
     threads = np.arange(60)
@@ -325,14 +359,19 @@ def test_special_registers() -> None:
 
 def test_indirect_branches_and_switches() -> None:
     cases = " ".join(f"case {n}: v = v * {n + 3} + x[{n}]; break;" for n in range(12))
-    text = cuda(K + f"(int* x, int* y) {{ int v = threadIdx.x; switch (threadIdx.x % 13) {{ {cases} }} y[threadIdx.x] = v; }}")
+    text = cuda(
+        K + f"(int* x, int* y) {{ int v = threadIdx.x; switch (threadIdx.x % 13) {{ {cases} }} y[threadIdx.x] = v; }}"
+    )
     x, y = aligned(np.arange(12) * 11, np.int32), aligned(np.zeros(64), np.int32)
     good(run(text, "k", (1,), (64,), [x, y]))
     assert y.tolist() == [t * (t % 13 + 3) + 11 * (t % 13) if t % 13 < 12 else t for t in range(64)]
 
 
 def test_only_a_range_of_blocks_and_memory_beyond_two_to_the_31() -> None:
-    text = cuda(K + "(char* x, long long n) { long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; if (i < n) x[i] = 7; }")
+    text = cuda(
+        K + "(char* x, long long n) { long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;"
+        " if (i < n) x[i] = 7; }"
+    )
     huge = np.zeros(3 * 2**30, np.uint8)
     blocks = len(huge) // 1024
     good(run(text, "k", (blocks,), (1024,), [huge, len(huge)], blocks=range(blocks - 3, blocks)))

@@ -193,8 +193,10 @@ def test_slabs_that_fit_the_cache_are_read_from_memory_once(spec_of):
     assert naive == 3 * cached
 
 
-def test_more_than_31_bits_of_positions(compiler, spec_of):
-    spec = spec_of(FAMILY, regions.fold("sum", torch.empty((2, 1 << 31), device="meta"), [1]).region)
+@pytest.mark.parametrize("columns", [(1 << 31) - (1 << 20), 1 << 31])
+def test_positions_near_and_beyond_31_bits(columns, compiler, spec_of):
+    """Loops step past the end of a row, by more than a million positions for a large grid."""
+    spec = spec_of(FAMILY, regions.fold("sum", torch.empty((2, columns), device="meta"), [1]).region)
     candidate = spec.emit(spec.sensible())
     assert "using Index = long long;" in candidate.source
     assert compiler.compile(candidate).ok
