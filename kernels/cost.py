@@ -1,10 +1,11 @@
 """The cost model: an estimate of a kernel's time from what it moves and computes, and the floor of a region.
 
-Per launch: each resource (DRAM, L2, shared memory, FP32, special functions, instruction issue) needs its
-amount over its rate. Memory reads are held to what the bytes in flight can sustain (Little's law: rate =
-bytes in flight / latency), on-chip rates to the SMs that have work. The slowest resource bounds the launch,
-and never less than the chain of latencies that each wave of blocks goes through. Estimates are for ranking;
-they are no measurement.
+Blocks that run together (a wave) share servers: DRAM with L2, shared memory, the arithmetic and issue pipes. Each
+server needs its amount over its rate; how well different servers overlap depends on how many parties take turns at
+them (mean value analysis of a closed queueing network). Reads are also held to what the bytes in flight can sustain
+(Little's law), and every block spends time of its own in which it moves nothing: starting, the first read of each
+sweep, barriers. Estimates are for ranking; they are no measurement. Constants marked as measured come from
+`benchmarks/cost_correlation.py`'s records of an H200; none is fitted to a problem.
 """
 
 from __future__ import annotations
@@ -21,21 +22,28 @@ from warpsmith.kernels.region import AnyRegion
 from warpsmith.kernels.slots import Values
 
 DRAM_LATENCY_S = 350e-9
-"""Load to use from DRAM on data-centre parts (published microbenchmarks of A100 and H100: 480 to 800 ns)."""
+"""Load to use from DRAM under load. Measured: a scalar walk down columns takes at most 430 ns a round, its instructions
+included; published microbenchmarks of A100 and H100 say 270 to 480."""
 
 L2_LATENCY_S = 200e-9
-"""Load to use of an L2 hit, near and far partition averaged (published microbenchmarks: 200 to 290 ns)."""
+"""Load to use of an L2 hit, near and far partition averaged (published microbenchmarks: 130 to 290 ns)."""
+
+BLOCK_S = 600e-9
+"""What a block needs beside its reads to start and to leave. Measured: blocks of one element a thread, 16 of them on an
+SM, follow each other at 1.27 us."""
+
+CLUSTER_S = 300e-9
+"""Cluster barriers and the copy of the peers' partials, for each sweep."""
 
 LINK_BYTES_PER_CLOCK = 64.0
 """Between one SM and L2, sm_70 and later: what a grid of few blocks cannot exceed."""
 
 KNEE = 2.0
-"""Sharpness of the bend between latency-bound and rate-bound: queues fill before the rate is reached, so
-exactly the bytes in flight of Little's law give about 70 % of the rate, twice as many about 90 %."""
+"""Sharpness of the bend between latency-bound and rate-bound: queues fill before the rate is reached, so exactly the
+bytes in flight of Little's law give about 70 % of the rate, twice as many about 90 %."""
 
-OVERLAP = 4.0
-"""Exponent of the norm that joins the resources: two equal ones cost 19 % more than one, a small one next to
-nothing."""
+DRIFT = 0.5
+"""Warps that start together drift apart with the square root of the rounds they went through (a random walk)."""
 
 SHARED_BYTES_PER_CLOCK = 128.0
 """Per SM: 32 banks of 4 bytes."""
@@ -49,21 +57,13 @@ ISSUE_PER_CLOCK = 128.0
 ISSUE_LATENCY_CLOCKS = 4.0
 """Dependent arithmetic instructions of one warp follow each other at this distance (sm_70 and later)."""
 
-INDEPENDENT_INSTRUCTIONS = 1.0
-"""Instructions of one warp that typically do not wait for each other: 8 warps then fill an SM's
-schedulers."""
-
-DRIFT = 0.5
 SPILL_CLOCKS = 35.0
-BLOCK_S = 600e-9
-CLUSTER_S = 300e-9
-TERMS = ("dram", "l2", "shared", "fp32", "special", "issue", "latency")
+"""A reload of a spilled register from L1 (published microbenchmarks: 32 to 38 clocks)."""
+
 BARRIER_CLOCKS = 30.0
 """A `__syncthreads` of a few warps, from the last arrival to the next instruction."""
 
-FOLLOWING_LAUNCH = 1.0
-"""Share of the launch latency that later kernels of a plan still show: the first one hides their host
-part."""
+TERMS = ("dram", "l2", "shared", "fp32", "special", "issue", "latency")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +92,7 @@ def estimate_us(spec: KernelSpec, values: Values, report: CompileReport | None =
 
 
 def with_resources(features: Iterable[LaunchFeatures], report: CompileReport) -> tuple[LaunchFeatures, ...]:
-    """Features corrected by what ptxas reported.
-
-    Spilled registers pass through L1, the pipe of shared memory; each at least once a thread.
-    """
+    """Features corrected by what ptxas reported; a spilled register counts as stored and loaded once a thread."""
     return tuple(
         _corrected(launch, report.resources[launch.kernel]) if launch.kernel in report.resources else launch
         for launch in features
@@ -112,8 +109,8 @@ def _corrected(launch: LaunchFeatures, found: KernelResources) -> LaunchFeatures
 
 
 def breakdown(features: Iterable[LaunchFeatures], device: DeviceModel) -> tuple[Breakdown, ...]:
-    """One Breakdown a launch, in order; the launch latency of followers is reduced."""
-    return tuple(_launch(launch, device, first=index == 0) for index, launch in enumerate(features))
+    """One Breakdown a launch, in order."""
+    return tuple(_launch(launch, device) for launch in features)
 
 
 def total_us(parts: Iterable[Breakdown]) -> float:
@@ -126,9 +123,9 @@ def floor_us(region: AnyRegion, device: DeviceModel) -> float:
     return 1e6 * max(region.floor_bytes / device.dram_bytes_per_s, region.flops / device.fp32_flops)
 
 
-def _launch(launch: LaunchFeatures, device: DeviceModel, *, first: bool) -> Breakdown:
+def _launch(launch: LaunchFeatures, device: DeviceModel) -> Breakdown:
     held = occupancy(device, threads=launch.threads, registers=launch.registers, shared_bytes=launch.shared_bytes)
-    start = device.launch_us * (1.0 if first else FOLLOWING_LAUNCH)
+    start = device.launch_us
     if held.blocks_per_sm == 0 or launch.blocks <= 0:
         return Breakdown(launch.kernel, inf, start, {}, "impossible", inf, held)
     room = held.blocks_per_sm * device.sms
@@ -153,32 +150,36 @@ class _Wave:
 
 
 def _wave(launch: LaunchFeatures, device: DeviceModel, blocks: int) -> _Wave:
-    """`blocks` blocks spread evenly: what streams overlaps, what each block waits for alone does not."""
-    active = min(blocks, device.sms)
+    """`blocks` blocks spread evenly over the SMs.
+
+    Blocks on their own fall out of step with each other, within an SM and across SMs, so every warp is a party that
+    fills the gaps of the others. Blocks of a cluster keep each other in step: they start together and read, combine and
+    write at the same time, so a block is one party until its warps have drifted apart.
+    """
     together = ceil(blocks / device.sms)
-    rates = _rates(launch, device, blocks, active, together)
-    waits, solo, rounds = _rounds(launch, device)
-    alone = _turn(launch, device)
-    memory = max(rates["dram"], rates["l2"])
-    compute = max(rates["fp32"], rates["special"], rates["issue"])
-    latency = waits + solo
-    phased = launch.cluster > 1
     warps = -(-launch.threads // WARP)
-    spread = (rounds / launch.sweeps) ** DRIFT if phased else warps
-    parties = max(1, int(together * min(warps, spread)))
-    streaming = _taking_turns((memory, compute, rates["shared"]), 0.0, parties)
-    streamed = _norm((streaming, latency), KNEE)
-    queued = together if phased else together * warps
-    total = _taking_turns((streamed,), alone * queued, queued)
-    return _Wave(total, rates | {"latency": latency + alone})
+    rates = _rates(launch, device, blocks, together)
+    chain, rounds = _chain(launch, device)
+    alone = _alone(launch, device)
+    parties = queued = together * warps
+    if launch.cluster > 1:
+        parties, queued = int(together * min(warps, rounds**DRIFT)), together
+    servers = (
+        max(rates["dram"], rates["l2"]),
+        max(rates["fp32"], rates["special"], rates["issue"]),
+        rates["shared"],
+    )
+    streamed = (_taking_turns(servers, 0.0, parties) ** KNEE + chain**KNEE) ** (1.0 / KNEE)
+    return _Wave(_taking_turns((streamed,), alone, queued), rates | {"latency": chain + alone})
 
 
-def _rates(
-    launch: LaunchFeatures, device: DeviceModel, blocks: int, active: int, together: int
-) -> dict[str, float]:
-    """Seconds that each resource alone would take for one wave; on-chip ones by the fullest SM."""
+def _rates(launch: LaunchFeatures, device: DeviceModel, blocks: int, together: int) -> dict[str, float]:
+    """Seconds that each resource alone would take for one wave; on-chip ones by the fullest SM.
+
+    Spilled registers go through L1, the pipe of shared memory, and on to L2: what streams by evicts them.
+    """
     share = blocks / launch.blocks
-    links = active * LINK_BYTES_PER_CLOCK * device.clock_hz
+    links = min(blocks, device.sms) * LINK_BYTES_PER_CLOCK * device.clock_hz
     spilled = launch.spilled_bytes * launch.threads * launch.blocks
     dram = launch.dram_read + launch.dram_written
     l2 = launch.l2_read + launch.dram_written + spilled
@@ -197,36 +198,34 @@ def _rates(
     }
 
 
-def _rounds(launch: LaunchFeatures, device: DeviceModel) -> tuple[float, float, float]:
-    """Seconds that a thread waits for its reads, round by round, and for its own instructions."""
+def _chain(launch: LaunchFeatures, device: DeviceModel) -> tuple[float, float]:
+    """Seconds that a thread alone takes for its reads, round by round, and its instructions; rounds of one sweep."""
     held = launch.blocks * launch.threads * max(launch.bytes_in_flight, 1)
     far = min(launch.dram_read, launch.l2_read)
     waits = (far * DRAM_LATENCY_S + (launch.l2_read - far) * L2_LATENCY_S) / held
-    each = launch.instructions / (launch.blocks * launch.threads)
-    chain = each * ISSUE_LATENCY_CLOCKS / INDEPENDENT_INSTRUCTIONS + launch.spilled_bytes / 8 * SPILL_CLOCKS
-    return waits, chain / device.clock_hz, max(1.0, launch.l2_read / held)
+    instructions = launch.instructions / (launch.blocks * launch.threads)
+    reloads = launch.spilled_bytes / 2 / 4
+    clocks = instructions * max(1.0, ISSUE_LATENCY_CLOCKS / launch.independent) + reloads * SPILL_CLOCKS
+    return waits + clocks / device.clock_hz, max(1.0, launch.l2_read / held / launch.sweeps)
 
 
-def _turn(launch: LaunchFeatures, device: DeviceModel) -> float:
+def _alone(launch: LaunchFeatures, device: DeviceModel) -> float:
     """Seconds of a block in which it moves nothing: start and end, the first read of each sweep, barriers."""
     clusters = CLUSTER_S * launch.sweeps if launch.cluster > 1 else 0.0
     first = DRAM_LATENCY_S + (launch.sweeps - 1) * L2_LATENCY_S
     return BLOCK_S + first + clusters + launch.barriers * BARRIER_CLOCKS / device.clock_hz
 
 
-def _taking_turns(services: tuple[float, ...], think: float, parties: int) -> float:
-    """Seconds that `parties` equal parties need for what costs `services` seconds in all, each by another server.
+def _taking_turns(services: tuple[float, ...], alone: float, parties: int) -> float:
+    """Seconds until each of `parties` equal parties is through: at every server in turn, then `alone` by itself.
 
-    Each queues for one server after the other and then waits `think / parties` seconds by itself. Mean value analysis
-    of a closed queueing network (Reiser and Lavenberg, 1980).
+    `services` are the seconds that each server works for all parties together. Exact mean value analysis of a closed
+    queueing network (Reiser and Lavenberg, 1980): a party that arrives finds the queue that the others would have
+    without it.
     """
-    queues, cycle = [0.0] * len(services), 0.0
+    queues, cycle = [0.0] * len(services), alone
     for count in range(1, parties + 1):
-        responses = [service * (1.0 + queue) for service, queue in zip(services, queues, strict=True)]
-        cycle = sum(responses) + think
-        queues = [count * response / cycle for response in responses]
-    return cycle / parties
-
-
-def _norm(values: Iterable[float], exponent: float) -> float:
-    return float(sum(value**exponent for value in values) ** (1.0 / exponent))
+        responses = [service / parties * (1.0 + queue) for service, queue in zip(services, queues, strict=True)]
+        cycle = sum(responses) + alone
+        queues = [count * response / cycle if cycle else 0.0 for response in responses]
+    return cycle

@@ -54,6 +54,8 @@ class LaunchFeatures:
     """Blocks that start together and wait for each other."""
     spilled_bytes: int = 0
     """Per thread: registers stored to and loaded from local memory."""
+    independent: int = 1
+    """Instructions of a thread that typically do not wait for each other."""
 
 
 class Family(Protocol):

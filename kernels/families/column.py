@@ -18,7 +18,7 @@ from warpsmith.kernels.families.column_layout import (
 from warpsmith.kernels.families.column_text import KERNEL, column_context
 from warpsmith.kernels.family import Invalid, LaunchFeatures
 from warpsmith.kernels.records import Candidate, KernelStep, LaunchPlan
-from warpsmith.kernels.region import AnyRegion, Region
+from warpsmith.kernels.region import AnyRegion, Load, Region
 from warpsmith.kernels.slots import Slot, Values
 
 ENUMS = {"residency": "Residency", "accumulators": "Accumulators"}
@@ -28,6 +28,8 @@ MAX_IN_FLIGHT = 32
 """Elements of one operand that a thread may request before it uses the first."""
 SECTOR = 32
 """Bytes that DRAM and L2 exchange at least."""
+DEPTH = 4
+"""Reads a thread has in flight at first: deeper walks open more rows of DRAM at a time and gain nothing."""
 DRIFT = 8
 """Rounds of reads by which neighbouring blocks drift apart. Measured: runs of 64 unaligned bytes cost 22 % with 4 reads
 a thread in flight, 80 % with 16."""
@@ -119,7 +121,9 @@ class ColumnFamily:
         split = 1
         while split < 16 and region.kept_size // vector * split < fill and region.reduced_size >= split * 16:
             split *= 2
-        values: Values = {"block": 256, "vector": vector, "split": split, "residency": "stream",
+        if split == 1 and region.reduced_size >= 2 * DEPTH:
+            split = 2  # twice the reads in flight over the same run of neighbours
+        values: Values = {"block": 256 * min(split, 2), "vector": vector, "split": split, "residency": "stream",
                           "unroll": 1, "accumulators": "one"}  # fmt: skip
         if passes(region) > 1:
             for width in (vector, vector // 2, 1):
@@ -127,7 +131,7 @@ class ColumnFamily:
                 elements = -(-region.reduced_size // split) * max(1, width) * len(full)
                 if elements <= 64 and self.check(region, device, held) is None:
                     return held
-        for unroll in (16 // vector, 8, 4, 2):
+        for unroll in (DEPTH, 2):
             deep = values | {"unroll": unroll, "accumulators": "unrolled"}
             if unroll > 1 and self.check(region, device, deep) is None:
                 return deep
@@ -223,7 +227,7 @@ class ColumnFamily:
             sum(max(1, codegen.state_bytes(r) // 4) for r in stage.reductions) for stage in region.rounds
         )
         results = sum(len(stage.reductions) + len(stage.finish) for stage in region.rounds)
-        return 24 + vector * (batch * words + chains * states + results)
+        return 16 + vector * (max(batch * words, chains * states) + results)
 
     def _shared(self, region: Region, values: Values) -> int:
         if int(values["split"]) == 1:

@@ -130,7 +130,7 @@ class GemmFamily:
         assert isinstance(region, MatmulRegion)
         common: Values = {"vector": 4, "padding": 4, "stages": 2, "min_blocks": 1}
         ladder: tuple[Values, ...] = (
-            {"tile_m": 128, "tile_n": 128, "tile_k": 16, "thread_m": 8, "thread_n": 8, "min_blocks": 2},
+            {"tile_m": 128, "tile_n": 128, "tile_k": 8, "thread_m": 8, "thread_n": 8, "min_blocks": 2},
             {"tile_m": 64, "tile_n": 64, "tile_k": 16, "thread_m": 4, "thread_n": 4},
             {"tile_m": 32, "tile_n": 32, "tile_k": 32, "thread_m": 2, "thread_n": 2},
         )
@@ -174,8 +174,7 @@ class GemmFamily:
         neighbours = min(8, shape.tiles_m) if shape.group_m > 1 else 1
         dram = min(shape.tiles * tile_bytes, max(operands, shape.tiles * tile_bytes // (4 * neighbours)))
         multiplies = shape.tiles * shape.tile_m * shape.tile_n * shape.slices * shape.tile_k
-        conflict = 1.0 if shape.padding else 1.5
-        reads = multiplies * 4 * (1 / shape.thread_m + 1 / shape.thread_n) * conflict
+        reads = multiplies * 4 * (1 / shape.thread_m + 1 / shape.thread_n)
         written = 4 * outputs * shape.split
         main = LaunchFeatures(
             kernel="gemm", blocks=shape.blocks, threads=shape.threads, registers=shape.registers,
@@ -185,6 +184,7 @@ class GemmFamily:
             instructions=int(multiplies * (1 + shape.shared_reads_per_multiply)),
             bytes_in_flight=shape.reads_bytes * shape.stages,
             barriers=(2 if shape.stages == 1 else 1) * (shape.slices // shape.split + 1),
+            independent=shape.thread_m * shape.thread_n,
         )  # fmt: skip
         if shape.split == 1:
             return (main,)
@@ -260,9 +260,10 @@ class _Shape:
 
     @property
     def registers(self) -> int:
-        """Estimate: sums, one step's operands, the next slice, addresses."""
-        sums = self.thread_m * self.thread_n
-        wanted = sums + 2 * (self.thread_m + self.thread_n) + self.reads_bytes // 4 + self.epilogue_live + 24
+        """Estimate: sums, one step's operands, addresses; the next slice while the products of this one run."""
+        held = self.reads_bytes // 4 if self.stages > 1 else 0
+        operands = 2 * (self.thread_m + self.thread_n)
+        wanted = self.thread_m * self.thread_n + operands + held + self.epilogue_live + 20
         return min(wanted, 65536 // (self.threads * self.min_blocks)) if self.min_blocks > 1 else wanted
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from warpsmith.kernels import codegen
 from warpsmith.kernels.device import DeviceModel
 from warpsmith.kernels.families import common, row_sweeps
-from warpsmith.kernels.families.global_layout import GlobalLayout, global_facts, rows_in_cache
+from warpsmith.kernels.families.global_layout import GlobalLayout, global_facts, stays_in_cache
 from warpsmith.kernels.families.row_cost import body_registers
 from warpsmith.kernels.families.row_sweeps import Sweep
 from warpsmith.kernels.family import LaunchFeatures
@@ -47,7 +47,7 @@ def _sweep(
     loads = [(load, codegen.ITEM_BYTES[load.dtype]) for load in sweep.loads if load.address is not None]
     requested = points * sum(size for _, size in loads)
     again = any(load in parts.all[0].loads for load, _ in loads) and sweep is not parts.all[0]
-    cached = again and layout.rows <= rows_in_cache(facts, device)
+    cached = again and stays_in_cache(facts, device, layout.rows)
     read = 0 if cached else int(share * sum(load.numel * size for load, size in loads))
     written = int(share * sum(store.numel * codegen.ITEM_BYTES[store.dtype] for store in sweep.stores))
     monoid = sweep.monoid

@@ -15,6 +15,7 @@ from warpsmith.kernels.families.global_layout import (
     MOST_ROWS,
     GlobalFacts,
     GlobalLayout,
+    caching_pays,
     global_choices,
     global_facts,
     global_layout,
@@ -161,9 +162,8 @@ def _space(region: Region, device: DeviceModel) -> _Space:
 def _sensible(facts: GlobalFacts, device: DeviceModel, choices: Choices, *, large: bool) -> Values:
     values = NAIVE | {"block": 512, "grid": 4, "vector": max(int(width) for width in choices["vector"]),
                       "finish": "last_block", "passes": choices["passes"][-1]}  # fmt: skip
-    values["rows_in_flight"] = "cached" if large and "cached" in choices["rows_in_flight"] else "all"
-    if large:
-        values["cache_hint"] = "streaming"
+    if large and "cached" in choices["rows_in_flight"] and caching_pays(facts, device):
+        values["rows_in_flight"] = "cached"
     for name in ("unroll", "accumulators"):
         for value in (4, 2):
             if _check(facts, device, values | {name: value}) is None:

@@ -110,20 +110,19 @@ class MapFamily:
         )
 
     def sensible(self, region: AnyRegion, device: DeviceModel) -> Values:
-        """Full-width accesses and several of them in flight once there is work for every multiprocessor."""
+        """Small blocks with 64 bytes a thread in flight, once there is work for every multiprocessor."""
         region = _map(region)
         most = common.accesses(region)
-        vector = max(
-            width for width in (1, 2, 4) if width == 1 or any(packable(region, a, width) for a in most)
-        )
+        vector = max(width for width in (1, 2) if width == 1 or any(packable(region, a, width) for a in most))
         fill = device.sms * device.threads_per_sm
         while vector > 1 and region.kept_size < fill * vector:
             vector //= 2
+        operands = max(1, sum(load.numel >= region.kept_size for load in region.loads))
         items = 1
-        while items < 4 and region.kept_size >= 4 * fill * vector * items and items * vector < MAX_ELEMENTS:
+        while items * operands < 8 and region.kept_size >= 4 * fill * vector * items:
             items *= 2
         large = region.floor_bytes > device.l2_bytes
-        values: Values = {"block": 256, "vector": vector, "items": items, "load_hint": "default",
+        values: Values = {"block": 128, "vector": vector, "items": items, "load_hint": "default",
                           "store_hint": "streaming" if large else "default", "grid": "exact"}  # fmt: skip
         while self.check(region, device, values) is not None and int(values["items"]) > 1:
             values["items"] = int(values["items"]) // 2
@@ -193,7 +192,7 @@ class MapFamily:
     def _registers(self, region: Region, elements: int) -> int:
         varying = [load for load in region.loads if load.address is not None and load.address.terms]
         held = elements * sum(max(1, common.item_bytes(load) // 4) for load in varying)
-        return 18 + held + common.live_values(region.post, [store.var for store in region.stores])
+        return 14 + held + common.live_values(region.post, [store.var for store in region.stores])
 
     def _tiles(self, region: Region, values: Values) -> int:
         return -(-region.kept_size // (int(values["block"]) * int(values["items"]) * int(values["vector"])))

@@ -45,6 +45,10 @@ _DROPS = (
 """What a search space that is too large loses first: values that rarely matter, then remote ones."""
 
 
+MIN_SLICE = 16 << 10
+"""Bytes of a row for each block of a cluster, at least: below it the blocks wait for each other most of the time."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Space:
     choices: Choices
@@ -209,7 +213,7 @@ def _check_steps(layout: RowLayout, values: Values) -> Invalid | None:
 def _space(region: Region, device: DeviceModel) -> _Space:
     """The family's search space for one region, of bounded size."""
     facts, choices = facts_of(region), choices_of(region, device)
-    best = _sensible(facts, device, choices, large=region.floor_bytes > device.l2_bytes)
+    best = _sensible(facts, device, choices)
     keep = {name: value for name, value in best.items() if name not in ("accumulators", "scheme")}
     drops = [(name, value) for name, value in _DROPS if value != NAIVE[name] or name == "scheme"]
     left = bounded(choices, lambda values: _check(facts, device, values) is None, drops, keep)
@@ -218,21 +222,22 @@ def _space(region: Region, device: DeviceModel) -> _Space:
     return _Space(left, defaults, sensible)
 
 
-def _sensible(facts: RowFacts, device: DeviceModel, choices: Choices, *, large: bool) -> Values:
-    """Registers for short rows, shared memory of few blocks for longer ones, else read again."""
+def _sensible(facts: RowFacts, device: DeviceModel, choices: Choices) -> Values:
+    """Registers for short rows, shared memory of a cluster for longer ones, else read again while L2 has it."""
     widths = [int(width) for width in choices["vector"]]
     values = NAIVE | {"vector": max(widths), "scheme": "shuffle"}
-    if large:
-        values["cache_hint"] = "streaming"
     row_bytes = layout_of(facts, NAIVE).resident_bytes
     if "registers" in choices["residency"] and row_bytes <= 64 << 10:
         values |= {"residency": "registers", "threads": _team(facts.size, row_bytes, choices)}
     elif "shared" in choices["residency"]:
-        values |= {"threads": 512} | _shared_cluster(device, row_bytes, choices)
+        values |= _shared_cluster(facts.size, device, row_bytes, choices)
     else:
         clusters = [int(cluster) for cluster in choices["cluster"]]
         busy = [cluster for cluster in clusters if facts.kept * cluster >= device.sms] or [max(clusters)]
-        values |= {"threads": 512 if facts.size >= 1 << 14 else _team(facts.size, 0, choices), "cluster": min(busy)}
+        threads = _team(facts.size, 0, choices)
+        if facts.size >= 1 << 14:
+            threads = 512 if facts.kept * min(busy) >= device.sms else 1024
+        values |= {"threads": threads, "cluster": min(busy)}
     if len(choices["rows"]) > 1:
         wanted = max(1, 256 // int(values["threads"]))
         values["rows"] = max(int(rows) for rows in choices["rows"] if int(rows) <= wanted)
@@ -252,11 +257,18 @@ def _team(size: int, row_bytes: int, choices: Choices) -> int:
     return min((int(t) for t in choices["threads"]), key=lambda t: abs(t.bit_length() - wanted.bit_length()))
 
 
-def _shared_cluster(device: DeviceModel, row_bytes: int, choices: Choices) -> Values:
-    """Blocks a row such that two slices fit a multiprocessor, else one; no residency if none does."""
-    slack = 4 << 10
-    for room, threads in ((device.shared_per_sm // 2, 512), (device.shared_per_block, 1024)):
-        for cluster in sorted(int(c) for c in choices["cluster"]):
-            if row_bytes // cluster + slack <= room:
-                return {"residency": "shared", "cluster": cluster, "threads": threads}
-    return {"residency": "reread", "cluster": 1}
+def _shared_cluster(size: int, device: DeviceModel, row_bytes: int, choices: Choices) -> Values:
+    """Slices so small that several clusters share a multiprocessor: one loads or writes while another combines.
+
+    Where not even two fit, keeping the row gains nothing over reading it again: a cluster's rows in flight are few
+    enough for L2.
+    """
+    cluster = max(int(value) for value in choices["cluster"])
+    while cluster > 1 and row_bytes // cluster < MIN_SLICE:
+        cluster //= 2
+    share = -(-size // cluster)
+    wanted = min(1024, power_of_two_at_least(-(-share // 32)))
+    threads = min((int(t) for t in choices["threads"]), key=lambda t: abs(t.bit_length() - wanted.bit_length()))
+    if 2 * (row_bytes // cluster + (4 << 10)) > device.shared_per_sm:
+        return {"residency": "reread", "cluster": cluster, "threads": 256}
+    return {"residency": "shared", "cluster": cluster, "threads": threads}

@@ -11,7 +11,6 @@ from warpsmith.kernels.family import LaunchFeatures
 from warpsmith.kernels.region import Region
 from warpsmith.kernels.slots import Values
 
-
 COPIES = 2.3
 """Registers a word of a slice that stays in registers: the value, what a later sweep makes of it before the first
 copy dies, and its share of an address. Measured: 94, 168 and 181 registers for slices of 32 and 64 words."""
