@@ -105,9 +105,7 @@ def test_a_second_launch_costs_less_than_the_first_and_more_than_nothing() -> No
     assert one < two < 2 * one
 
 
-@pytest.mark.parametrize(
-    "change", [{"threads": 2048}, {"registers": 300}, {"shared_bytes": 1 << 20}, {"blocks": 0}]
-)
+@pytest.mark.parametrize("change", [{"threads": 2048}, {"registers": 300}, {"shared_bytes": 1 << 20}, {"blocks": 0}])
 def test_what_cannot_be_launched_is_infinitely_slow(change: dict[str, int]) -> None:
     assert estimate(replace(COPY, **change)) == math.inf
     assert bound(replace(COPY, **change)) == "impossible"
@@ -115,9 +113,7 @@ def test_what_cannot_be_launched_is_infinitely_slow(change: dict[str, int]) -> N
 
 def test_spills_and_true_registers_count_once_the_kernel_is_compiled() -> None:
     def report(registers: int, spills: int) -> CompileReport:
-        found = KernelResources(
-            registers=registers, spill_stores=spills, spill_loads=spills, shared_bytes=4096
-        )
+        found = KernelResources(registers=registers, spill_stores=spills, spill_loads=spills, shared_bytes=4096)
         return CompileReport(
             ok=True, arch="sm_90", nvrtc_version="13.0", cached=False, seconds=0.1, resources={"k": found}
         )
