@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-batch_size = 512
+batch_size = 256
 dim = 4096
 
 
