@@ -14,9 +14,7 @@ def test_models_are_consistent(device: DeviceModel) -> None:
     assert device.shared_per_block + device.shared_reserved_per_block <= device.shared_per_sm
     assert device.threads_per_sm % 32 == 0
     assert device.dram_bytes_per_s < device.l2_bytes_per_s
-    assert device.fp32_flops == pytest.approx(
-        2 * fp32_lanes(device.arch) * device.sms * device.clock_hz, rel=0.02
-    )
+    assert device.fp32_flops == pytest.approx(2 * fp32_lanes(device.arch) * device.sms * device.clock_hz, rel=0.02)
 
 
 @pytest.mark.parametrize(

@@ -55,9 +55,7 @@ def test_blocks_per_sm_and_what_limits_them(
 def test_nothing_gets_better_by_taking_more_of_anything() -> None:
     device = model_for("sm_90")
     for threads in (32, 96, 256, 1024):
-        blocks = [
-            occupancy(device, threads=threads, registers=count).blocks_per_sm for count in range(16, 256)
-        ]
+        blocks = [occupancy(device, threads=threads, registers=count).blocks_per_sm for count in range(16, 256)]
         assert blocks == sorted(blocks, reverse=True)
         shared = [
             occupancy(device, threads=threads, registers=16, shared_bytes=size).blocks_per_sm
