@@ -130,7 +130,7 @@ def test_what_a_block_waits_for_alone_never_helps(field: str) -> None:
 
 def test_independent_instructions_hide_each_others_latency() -> None:
     serial = replace(COPY, blocks=132, threads=64, instructions=1 << 32, flops=1 << 32, bytes_in_flight=512)
-    assert estimate(serial) > 2.0 * estimate(replace(serial, independent=8))
+    assert estimate(serial) > 1.5 * estimate(replace(serial, independent=8))
 
 
 @pytest.mark.parametrize("change", [{"threads": 2048}, {"registers": 300}, {"shared_bytes": 1 << 20}, {"blocks": 0}])
