@@ -115,7 +115,13 @@ async def _search(
         policy=settings.policy, budget=settings.budget, full_verdicts=settings.verdicts, minutes=settings.minutes,
         seed=settings.seed, resume=settings.resume is not None,
     )  # fmt: skip
-    async with bench.evaluator(specs, store, roof_for(specs, bench.machine)) as evaluator:
+
+    def notify(kind: str, data: Mapping[str, Any]) -> None:
+        # The search tells of outcomes itself, with their place in it.
+        if kind == "phase":
+            display.phase(str(data["text"]))
+
+    async with bench.evaluator(specs, store, roof_for(specs, bench.machine), notify) as evaluator:
         return await run_search(list(specs.values()), evaluator, store, wanted, display.event)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import platform
 import subprocess
 from collections.abc import Mapping
@@ -83,7 +84,7 @@ def open_bench(
 def bench_for(problem: Problem, *, device: str, arch: str | None) -> Bench:
     """The same for a problem that is loaded already."""
     machine = find_machine(device, arch)
-    compiler = Compiler(machine.target.arch)
+    compiler = Compiler(machine.target.arch, jobs=min(8, max(2, os.cpu_count() or 2)))
     return Bench(problem, capture(problem), machine, compiler)
 
 

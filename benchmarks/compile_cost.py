@@ -64,9 +64,7 @@ torch::Tensor softmax(torch::Tensor x) {
 
 def time_ours(arch: str, repeat: int, *, start: bool) -> list[float]:
     """Seconds per cold compile; with `start` the compiler process is started inside the timed part."""
-    step = KernelStep(
-        kernel="row_softmax", grid=(1, 1, 1), block=(256, 1, 1), args=("in0", "out0", {"i32": 1})
-    )
+    step = KernelStep(kernel="row_softmax", grid=(1, 1, 1), block=(256, 1, 1), args=("in0", "out0", {"i32": 1}))
     candidate = Candidate(source=KERNEL, plan=LaunchPlan(steps=(step,)))
     warm_up = candidate.model_copy(update={"source": KERNEL.replace("256", "128")})
     seconds = []
@@ -148,9 +146,7 @@ def markdown(result: dict[str, Any]) -> str:
     def times(key: str) -> str:
         return f"{result[key]:.0f}x" if result[key] else f"not measured: {result['load_inline_missing']}"
 
-    head = (
-        "| device | NVRTC | torch | cores | ours, s | with start, s | load_inline, s | ratio | with start |"
-    )
+    head = "| device | NVRTC | torch | cores | ours, s | with start, s | load_inline, s | ratio | with start |"
     cells = (
         result["device"] or "no GPU", result["nvrtc"], result["torch"], result["cores"], median("ours_s"),
         median("ours_with_start_s"), median("load_inline_s"), times("ratio"), times("ratio_with_start"),
@@ -169,9 +165,7 @@ def _timed(action: Callable[[], object]) -> float:
 
 def main(arguments: list[str]) -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--arch", default="sm_90")
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--out", type=Path, help="also write the Markdown table here")

@@ -197,7 +197,17 @@ def compare(folder: Path, *, ncu: str = "ncu", arch: str | None = None) -> dict[
     """Both counts of every kernel: {kernel: {counter: {"ncu": ..., "emulated": ...}}} under `kernels`."""
     arch = arch or device_arch()
     compile_kernels(arch, folder)
-    measured, emulated = profile(folder, ncu), emulate(folder, arch)
+    return write_result(folder, arch, profile(folder, ncu))
+
+
+def compare_recorded(folder: Path, arch: str) -> dict[str, Any]:
+    """The same from an earlier run's `ncu.csv` and `kernels.ptx`, without a GPU."""
+    return write_result(folder, arch, read_csv((folder / "ncu.csv").read_text(), METRICS))
+
+
+def write_result(folder: Path, arch: str, measured: Counts) -> dict[str, Any]:
+    """Puts the emulator's counts beside ncu's and writes both files."""
+    emulated = emulate(folder, arch)
     kernels = {
         case.name: {
             name: {"ncu": value, "emulated": emulated[case.name][name]}
@@ -232,12 +242,15 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--out", type=Path, help="folder for the results")
+    parser.add_argument("--recorded", action="store_true", help="use the ncu.csv and kernels.ptx that lie in --out")
     parser.add_argument("--launch", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--ncu", default="ncu")
     parser.add_argument("--arch")
     options = parser.parse_args()
     if options.launch is not None:
         launch_all(options.launch)
+    elif options.out is not None and options.recorded:
+        print(table(compare_recorded(options.out.resolve(), options.arch or "sm_90")))
     elif options.out is not None:
         print(table(compare(options.out.resolve(), ncu=options.ncu, arch=options.arch)))
     else:

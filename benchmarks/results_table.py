@@ -49,9 +49,7 @@ def row(run: dict[str, Any]) -> str:
     if best is None:
         return f"| {name} | – | nothing verified | | | | | | {run['screened']} / {run['full']} / {run['failed']} |"
     measured = best.get("time_us")
-    time = (
-        f"{measured['p50'] / 1e3:.4f} measured" if measured else f"{best['estimated_us'] / 1e3:.4f} estimated"
-    )
+    time = f"{measured['p50'] / 1e3:.4f} measured" if measured else f"{best['estimated_us'] / 1e3:.4f} estimated"
     roof = best.get("roofline_fraction")
     return (
         f"| {name} | {best['family']} | {time} | {ratio(best, 'eager')} | {ratio(best, 'compile')} | "
@@ -75,18 +73,12 @@ def main() -> None:
     versions = ", ".join(f"{name} {version}" for name, version in sorted(first["versions"].items()))
     verified = [run for run in runs if run["best"] is not None]
     print(f"# {title}\n")
-    print(
-        f"Device: {first['device']}, driver {first['driver']}. Versions: {versions}. Made {first['created']}.\n"
-    )
+    print(f"Device: {first['device']}, driver {first['driver']}. Versions: {versions}. Made {first['created']}.\n")
     print(
         f"{len(verified)} of {len(runs)} verified. Ratios: baseline time / kernel time, median of pairs with the 95 %"
     )
-    print(
-        "interval; last column: candidates seen / full verdicts passed / failed. All kernels: own, exact.\n"
-    )
-    print(
-        "| problem | family | ms | over eager | over compile | over the better | of roofline | error ratio | seen |"
-    )
+    print("interval; last column: candidates seen / full verdicts passed / failed. All kernels: own, exact.\n")
+    print("| problem | family | ms | over eager | over compile | over the better | of roofline | error ratio | seen |")
     print("|---|---|---|---|---|---|---|---|---|")
     for run in runs:
         print(row(run))

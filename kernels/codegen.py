@@ -116,9 +116,7 @@ def render_lines(lines: Iterable[Line]) -> str:
     return "\n".join(f"const {line.ctype} {line.var} = {line.text};" for line in lines)
 
 
-def decode_axes(
-    axes: tuple[Axis, ...], flat: str, ctype: str, *, wanted: Container[str] | None = None
-) -> str:
+def decode_axes(axes: tuple[Axis, ...], flat: str, ctype: str, *, wanted: Container[str] | None = None) -> str:
     """Statements that recover axis variables (all, or those `wanted`) from a row-major index called `flat`.
 
     Division is by constants, so the compiler turns it into multiplications.

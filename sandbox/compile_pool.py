@@ -170,9 +170,7 @@ class CompilePool:
         return worker
 
 
-def _shut_down(
-    executor: ThreadPoolExecutor, workers: weakref.WeakSet[CompileWorker], lock: threading.Lock
-) -> None:
+def _shut_down(executor: ThreadPoolExecutor, workers: weakref.WeakSet[CompileWorker], lock: threading.Lock) -> None:
     executor.shutdown(wait=False, cancel_futures=True)
     with lock:
         running = list(workers)

@@ -70,9 +70,7 @@ class Nvrtc:
         found = re.fullmatch(r"sm_(\d{2,3})[af]?", arch)
         if found is None or int(found[1]) not in self.archs:
             known = ", ".join(f"sm_{number}" for number in self.archs)
-            raise UserError(
-                f"NVRTC {self.version} cannot compile for {arch!r}: it knows {known}; pass one with --arch"
-            )
+            raise UserError(f"NVRTC {self.version} cannot compile for {arch!r}: it knows {known}; pass one with --arch")
 
     def compile(self, source: str, *, options: tuple[str, ...]) -> Compiled:
         """Compile device source text; `options` name the architecture. A failed compile is a value."""

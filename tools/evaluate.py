@@ -108,6 +108,8 @@ class Evaluator:
         self._all: list[Worker] = []
         self._prepared: dict[tuple[int, Level], int] = {}
         """Worker and level -> the generation whose references are made."""
+        self._lease: int | None = None
+        """Open lock file: references fill a card's memory, so runs take turns on it."""
         self._incumbent_us: float | None = None
         self._known: dict[tuple[str, Level], Outcome] = {}
 
@@ -118,12 +120,17 @@ class Evaluator:
             self._all.append(worker)
             await self._workers.put(worker)
         await asyncio.gather(*(worker.start() for worker in self._all))
+        if self.target.kind == "gpu" and self.target.backend is None:
+            self._lease = await _lease(self.target.index, self._notify)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         for worker in self._all:
             worker.close()
         self._all.clear()
+        if self._lease is not None:
+            os.close(self._lease)
+            self._lease = None
 
     async def evaluate(self, candidates: Sequence[Candidate], *, level: Level) -> list[Outcome]:
         """One outcome for each candidate, in order. Known results are looked up. Raises only what says
@@ -348,6 +355,21 @@ def worker_environment(target: Target) -> dict[str, str]:
         device = visible[target.index] if target.index < len(visible) and visible[0] else str(target.index)
         return {"CUDA_VISIBLE_DEVICES": device, "CUDA_MODULE_LOADING": "LAZY"}
     return {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+
+
+async def _lease(index: int, notify: Notify | None) -> int:
+    """Waits until no other run has the GPU."""
+    from warpsmith.sandbox.cuda.facts import identity
+    from warpsmith.sandbox.cuda.lock import take
+
+    uuid = identity(index).uuid
+    told = False
+    while (handle := take(uuid, purpose="run")) is None:
+        if notify is not None and not told:
+            notify("phase", {"text": "another run has the GPU; waiting for it to end"})
+            told = True
+        await asyncio.sleep(0.1)
+    return handle
 
 
 async def _all_or_first_error(work: Sequence[Awaitable[Outcome]]) -> list[Outcome]:

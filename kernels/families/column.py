@@ -102,9 +102,7 @@ class ColumnFamily:
             return Invalid(("accumulators", "unroll"), "shape", "one element at a time: one running value")
         return (
             common.check_threads(block, ("block",))
-            or common.check_registers(
-                device, block, self._registers(region, values), ("vector", "unroll", "block")
-            )
+            or common.check_registers(device, block, self._registers(region, values), ("vector", "unroll", "block"))
             or self._check_static_shared(self._shared(region, values))
             or common.check_grid(self._blocks(region, values), ("block", "vector"))
         )
@@ -113,9 +111,7 @@ class ColumnFamily:
         """Enough threads for the device, then width and depth; registers where a second pass re-reads."""
         region = _column(region)
         fill, full = device.sms * device.threads_per_sm, loads_of(region).full
-        vector = max(
-            width for width in (1, 2, 4) if width == 1 or any(packable(region, a, width) for a in full)
-        )
+        vector = max(width for width in (1, 2, 4) if width == 1 or any(packable(region, a, width) for a in full))
         while vector > 1 and region.kept_size < fill * vector:
             vector //= 2
         split = 1
@@ -223,9 +219,7 @@ class ColumnFamily:
         batch = -(-region.reduced_size // split) if resident else int(values["unroll"])
         words = sum(max(1, common.item_bytes(load) // 4) for load in full)
         chains = int(values["unroll"]) if values["accumulators"] == "unrolled" else 1
-        states = max(
-            sum(max(1, codegen.state_bytes(r) // 4) for r in stage.reductions) for stage in region.rounds
-        )
+        states = max(sum(max(1, codegen.state_bytes(r) // 4) for r in stage.reductions) for stage in region.rounds)
         results = sum(len(stage.reductions) + len(stage.finish) for stage in region.rounds)
         return 16 + vector * (max(batch * words, chains * states) + results)
 

@@ -114,9 +114,7 @@ def without(expr: Expr, gone: set[str]) -> Expr:
 def _without_axes(region: Region, gone: set[str]) -> Region:
     """The region with the terms of some axes struck from every address."""
 
-    loads = tuple(
-        replace(load, address=without(load.address, gone)) if load.address else load for load in region.loads
-    )
+    loads = tuple(replace(load, address=without(load.address, gone)) if load.address else load for load in region.loads)
     stores = tuple(replace(store, address=without(store.address, gone)) for store in region.stores)
     return replace(region, loads=loads, stores=stores)
 

@@ -204,9 +204,7 @@ class MapFamily:
     def _context(self, region: Region) -> dict[str, object]:
         index = codegen.index_ctype(region)
         names = codegen.names_of(codegen.parameters(region.loads, region.stores))
-        point_axes = common.named_axes(region) & {
-            axis for line in region.post for axis in common.words(line.text)
-        }
+        point_axes = common.named_axes(region) & {axis for line in region.post for axis in common.words(line.text)}
         varying = [load for load in region.loads if load.predicate or (load.address and load.address.terms)]
         fixed = [load for load in region.loads if load not in varying]
         loads = [_load_context(region, load, names, index) for load in varying]
@@ -222,8 +220,7 @@ class MapFamily:
             "signature": codegen.signature(codegen.parameters(region.loads, region.stores)),
             "constants": [codegen.load_line(load, names, index) for load in fixed],
             "alignment": " && ".join(
-                f"(!{operand['at']}::PACKED || aligned<VECTOR>({operand['pointer']}))"
-                for operand in (*loads, *stores)
+                f"(!{operand['at']}::PACKED || aligned<VECTOR>({operand['pointer']}))" for operand in (*loads, *stores)
             ),
             "operands": [*loads, *stores],
             "loads": loads,

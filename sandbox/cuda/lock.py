@@ -19,21 +19,27 @@ _STEP_S = 0.002
 def exclusive(uuid: str, *, timeout_s: float = 300.0, folder: Path | None = None) -> Iterator[None]:
     """Holds the lock of a device, across processes and users; SandboxTimeout if others keep it for too
     long. The system gives it back when the process ends, however that happens."""
-    path = (folder or Path(tempfile.gettempdir())) / f"warpsmith-gpu-{uuid}.lock"
-    handle = _open(path)
+    deadline = time.monotonic() + timeout_s
+    while (handle := take(uuid, folder=folder)) is None:
+        if time.monotonic() > deadline:
+            raise SandboxTimeout(f"the GPU {uuid} was in use for {timeout_s:g} s")
+        time.sleep(_STEP_S)
     try:
-        deadline = time.monotonic() + timeout_s
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise SandboxTimeout(f"the GPU {uuid} was in use for {timeout_s:g} s ({path})") from None
-                time.sleep(_STEP_S)
         yield
     finally:
         os.close(handle)
+
+
+def take(uuid: str, *, purpose: str = "gpu", folder: Path | None = None) -> int | None:
+    """The lock of a device for a purpose as an open file, or None while somebody else has it. `gpu` is held for
+    moments, by whoever runs something; `run` for as long as a run keeps references in the device's memory."""
+    handle = _open((folder or Path(tempfile.gettempdir())) / f"warpsmith-{purpose}-{uuid}.lock")
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        return None
+    return handle
 
 
 def _open(path: Path) -> int:

@@ -104,8 +104,10 @@ class GlobalAccess:
         for place, value in enumerate(values):
             bits = request.pick(value).view(raw)
             flat[place:][index] = bits
+            if self.epochs is None or strong:
+                continue
             lost = flat[place:].take(index, mode="clip") != bits
-            if lost.any() and not strong:
+            if lost.any():
                 request.fail("race", lost, "another lane writes a different value to this address at the same time")
 
     def atomic(self, request: Request, name: str, dtype: Any, values: tuple[Array, ...], wanted: bool) -> Array | None:

@@ -18,7 +18,7 @@ from warpsmith.sandbox.emulator.scheduler import Scheduler
 from warpsmith.sandbox.emulator.vectors import Array
 from warpsmith.sandbox.emulator.violations import Violation
 
-DEFAULT_STEP_LIMIT = 1_000_000
+DEFAULT_STEP_LIMIT = 300_000
 """Executed blocks of code in one batch after which a kernel counts as hanging."""
 _LANES_PER_BATCH = 65536
 _STATE_PER_BATCH = 256 << 20

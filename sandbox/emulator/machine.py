@@ -52,6 +52,8 @@ class Machine:
         self.address = dict(addresses)
         for offsets in (kernel.shared, kernel.local):
             self.address |= {name: np.array([[offset]], np.uint64) for name, offset in offsets.items()}
+        self.writes = 0
+        """Memory instructions and clock readings that may change what happens next."""
         self.arrived: dict[int, tuple[int, Array]] = {}
         self.cluster_arrived = np.zeros(geometry.shape, np.int64)
         self._params: dict[tuple[str, int, str], Array] = {}
@@ -117,6 +119,7 @@ class Machine:
         guard: Array | None, strong: str,
     ) -> None:  # fmt: skip
         """Write neighbouring elements."""
+        self.writes += 1
         dtype = np.dtype(NUMPY[kind])
         request = Request(lanes, base, offset, dtype.itemsize * len(values), site, lanes.active(guard))
         if request.empty:
@@ -134,6 +137,7 @@ class Machine:
         site: int, guard: Array | None, wanted: bool, order: str,
     ) -> Array | None:  # fmt: skip
         """Read-modify-write; the old values if wanted."""
+        self.writes += 1
         dtype = np.dtype(NUMPY[kind])
         request = Request(lanes, base, offset, dtype.itemsize, site, lanes.active(guard))
         if request.empty:

@@ -14,6 +14,7 @@ from warpsmith.sandbox.emulator.cfg import EXIT
 from warpsmith.sandbox.emulator.lanes import Lanes, rectangle, to_warps
 from warpsmith.sandbox.emulator.machine import Machine
 from warpsmith.sandbox.emulator.program import CompiledBlock, Kernel
+from warpsmith.sandbox.emulator.progress import Progress
 from warpsmith.sandbox.emulator.ptx import Imm, Operand, Reg
 from warpsmith.sandbox.emulator.vectors import Array
 from warpsmith.sandbox.emulator.violations import Violation
@@ -38,6 +39,7 @@ class Scheduler:
         self.barriers = 0
         self.step_limit = step_limit
         self.steps = 0
+        self.progress = Progress()
 
     def run(self) -> None:
         """Run every lane to its end. Raises Violation."""
@@ -63,6 +65,15 @@ class Scheduler:
             index = min(self.pending)
             raise Violation("hang", f"no end after {self.step_limit} steps", site=self._site_of(index))
         index = min(self.pending)
+        if self.progress.stuck(
+            self.steps,
+            index,
+            registers=self.registers,
+            pending=self.pending,
+            waiting=self.waiting,
+            writes=self.machine.writes,
+        ):
+            raise Violation("hang", "runs in circles: nothing changes any more", site=self._site_of(index))
         if self.kernel.blocks[index].block.spins and self.steps % 16 == 0:
             if self.waiting:
                 self._release(forced=False)

@@ -16,8 +16,6 @@ def warpsmith(tmp_path: Path) -> Run:
     def run(*args: str | Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         surroundings = os.environ | {"WARPSMITH_CACHE": str(tmp_path / "cache")} | (env or {})
         command = [sys.executable, "-P", "-m", "warpsmith", *map(str, args)]
-        return subprocess.run(
-            command, capture_output=True, text=True, cwd=tmp_path, env=surroundings, check=False
-        )
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=surroundings, check=False)
 
     return run

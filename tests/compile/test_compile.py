@@ -142,10 +142,7 @@ def test_device_headers_may_be_included_where_there_are_some(tmp_path: Path) -> 
     nvrtc = load_nvrtc()
     if not include_dirs(nvrtc) and not nvrtc.has_bundled_headers:
         pytest.skip("no CUDA headers on this machine")
-    half = (
-        "#include <cuda_fp16.h>\n"
-        + 'extern "C" __global__ void k(__half* y) { y[0] = __float2half(1.0f); }\n'
-    )
+    half = "#include <cuda_fp16.h>\n" + 'extern "C" __global__ void k(__half* y) { y[0] = __float2half(1.0f); }\n'
     assert compile_candidate(candidate(half), "sm_90", cache_dir=tmp_path).ok
 
 

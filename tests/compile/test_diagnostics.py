@@ -75,7 +75,7 @@ def test_errors_in_headers_have_no_line_of_ours() -> None:
 
 
 def test_assembler_lines_lead_to_the_source_through_the_line_table() -> None:
-    ptx = '.entry k(\n)\n{\n.loc\t1 7 3\nbogus;\n.loc\t2 99 1\nbogus;\n}\n'
+    ptx = ".entry k(\n)\n{\n.loc\t1 7 3\nbogus;\n.loc\t2 99 1\nbogus;\n}\n"
     ptx += '.file 1 "/kernel.cu"\n.file 2 "/x.h"\n'
     log = "".join(f"ptxas application ptx input, line {n}; error   : bad {n}\n" for n in (1, 5, 7, 500))
     log += "ptxas fatal   : Ptx assembly aborted due to errors\n"

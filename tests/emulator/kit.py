@@ -42,16 +42,21 @@ def aligned(values: Any, dtype: Any = None, boundary: int = 256) -> np.ndarray:
 
 def run(
     text: str, entry: str, grid: Dims, block: Dims, args: Sequence[Any], *, outs: Sequence[int] = (),
-    shared: int = 0, cluster: Dims = (1, 1, 1), checks: Checks | None = None, blocks: range | None = None,
-    step_limit: int = 100_000, cooperative: bool = False,
+    scratch: Sequence[int] = (), shared: int = 0, cluster: Dims = (1, 1, 1), checks: Checks | None = None,
+    blocks: range | None = None, step_limit: int = 100_000, cooperative: bool = False,
 ) -> Run:  # fmt: skip
-    """Launch on numpy arrays (as pointers) and numbers; arrays at positions `outs` are tracked as outputs."""
+    """Launch on numpy arrays (as pointers) and numbers; arrays at positions `outs` are tracked and not yet written,
+    those at `scratch` tracked and written."""
     kernel = compile_kernel(text, entry)
     addresses, regions = module_variables(parse_cached(text))
     params = {}
     for position, (declared, value) in enumerate(zip(kernel.function.params, args, strict=True)):
         if isinstance(value, np.ndarray):
-            region = Region(f"arg{position}", value.ctypes.data, value.nbytes, tracked=position in outs, keep=value)
+            region = Region(
+                f"arg{position}", value.ctypes.data, value.nbytes, tracked=position in (*outs, *scratch), keep=value
+            )
+            if position in scratch:
+                region.mark_written()
             regions.append(region)
             data = struct.pack("<Q", value.ctypes.data)
         elif isinstance(value, float):

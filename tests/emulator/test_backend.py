@@ -211,7 +211,7 @@ def test_races_can_be_left_unchecked(tmp_path: Path) -> None:
     plan = LaunchPlan(steps=(step("k", ("out0",)),))
     assert kind(loaded(tmp_path, plan, source).launch({"out0": torch.zeros(32)}, poison=0)) == "race"
     result = loaded(tmp_path, plan, source, check_races=False).launch({"out0": torch.zeros(32)}, poison=0)
-    assert result.failure is None or "at the same time" in result.failure.message
+    assert result.failure is None
 
 
 def test_a_failed_bound_check_touches_nothing(tmp_path: Path) -> None:

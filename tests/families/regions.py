@@ -28,9 +28,7 @@ class Case:
         return self.name
 
 
-def line(
-    var: str, text: str, *uses: str, level: Level = "full", ctype: str = "float", axes: bool = False
-) -> Line:
+def line(var: str, text: str, *uses: str, level: Level = "full", ctype: str = "float", axes: bool = False) -> Line:
     return Line(var, ctype, text, level, uses, uses_axes=axes)
 
 
@@ -128,9 +126,7 @@ def pointwise(op: str, x: torch.Tensor) -> Case:
     """One input of any strides; the output has them too if they are dense, as in torch."""
     lines, function = POINTWISE[op]
     space, expected = Space(tuple(x.shape)), function(x)
-    region = build(
-        space, [space.load("x", "in0", x)], [space.store("y", "out0", expected)], post=lines, name=op
-    )
+    region = build(space, [space.load("x", "in0", x)], [space.store("y", "out0", expected)], post=lines, name=op)
     return Case(f"{op}{list(x.shape)}{list(x.stride())}", region, {"in0": x}, {"out0": expected})
 
 
@@ -159,9 +155,7 @@ def lower_triangle(rows: int, columns: int) -> Case:
     x, space = random(rows, columns), Space((rows, columns))
     expected = x.tril()
     post = [line("y", "k1 > k0 ? 0.0f : x", "x", axes=True)]
-    region = build(
-        space, [space.load("x", "in0", x)], [space.store("y", "out0", expected)], post=post, name="tril"
-    )
+    region = build(space, [space.load("x", "in0", x)], [space.store("y", "out0", expected)], post=post, name="tril")
     return Case(f"tril[{rows}, {columns}]", region, {"in0": x}, {"out0": expected})
 
 

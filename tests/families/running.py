@@ -44,6 +44,4 @@ def assert_computes(
     assert result.refused is None, result.refused
     assert result.failure is None, (candidate.values, result.failure)
     for name, expected in case.expected.items():
-        torch.testing.assert_close(
-            outputs[name], expected, rtol=case.tolerance, atol=case.tolerance, equal_nan=True
-        )
+        torch.testing.assert_close(outputs[name], expected, rtol=case.tolerance, atol=case.tolerance, equal_nan=True)

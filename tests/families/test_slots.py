@@ -37,9 +37,7 @@ def edit(role, **values):
 
 
 def test_owner_may_edit_and_others_are_refused(map_spec):
-    done = apply_edits(
-        map_spec, map_spec.naive, [edit("config", block=256, vector=4), edit("memory", vector=2)]
-    )
+    done = apply_edits(map_spec, map_spec.naive, [edit("config", block=256, vector=4), edit("memory", vector=2)])
     assert done.values["block"] == 256
     assert done.values["vector"] == 2
     (refused,) = done.refused
@@ -129,9 +127,7 @@ def test_every_choice_edit_keeps_to_its_slot(name, request):
 
 def test_code_edit_keeps_to_its_slot(column_spec):
     before = column_spec.emit(column_spec.naive)
-    values = column_spec.naive | {
-        "load_transform_2": "const float d0 = x - top;\nconst float e0 = exp2f(d0);"
-    }
+    values = column_spec.naive | {"load_transform_2": "const float d0 = x - top;\nconst float e0 = exp2f(d0);"}
     after = column_spec.emit(values)
     assert unchanged_elsewhere(before, after, ["load_transform_2"])
     assert differences_elsewhere(before, after, ["post"]) == (
@@ -199,9 +195,7 @@ def test_launch_plan_is_held_to_the_edit(map_spec):
     code, choice = map_spec.emit({"body": "const float y = x;"}), map_spec.emit({"block": 256})
     assert differences_elsewhere(before, _with_step(code, grid=(1, 1, 1)), ["body"]) == ("launch plan",)
     assert unchanged_elsewhere(before, _with_step(choice, grid=(1, 1, 1)), ["block"])
-    assert differences_elsewhere(before, _with_step(choice, args=("in0", "in0")), ["block"]) == (
-        "launch plan",
-    )
+    assert differences_elsewhere(before, _with_step(choice, args=("in0", "in0")), ["block"]) == ("launch plan",)
 
 
 def test_slot_lines_point_at_the_text(column_spec):

@@ -2,10 +2,7 @@
 
 HEAD = "import torch\nimport torch.nn as nn\n\n"
 MODEL = "class Model(nn.Module):\n    def forward(self, x):\n        return {body}\n\n"
-TAIL = (
-    "rows = 4\ncols = 64\n\ndef get_inputs():\n    return [{inputs}]\n\n"
-    "def get_init_inputs():\n    return []\n"
-)
+TAIL = "rows = 4\ncols = 64\n\ndef get_inputs():\n    return [{inputs}]\n\ndef get_init_inputs():\n    return []\n"
 
 
 def problem(body: str = "torch.relu(x)", inputs: str = "torch.rand(rows, cols)") -> str:

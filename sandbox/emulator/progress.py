@@ -1,0 +1,66 @@
+"""Proof that a batch runs in circles: the same lanes at the same places with the same registers, nothing written since.
+
+A snapshot is kept after 64, 128, 256, ... steps (Brent's cycle detection) and compared once, when its block of code is
+next due. A loop that counts up is never equal to itself; that one ends at the step limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from warpsmith.sandbox.emulator.vectors import Array
+
+_FIRST = 64
+
+Masks = Mapping[int, Array | None]
+
+
+@dataclass(slots=True)
+class _Snapshot:
+    index: int
+    registers: list[Array]
+    pending: dict[int, Array | None]
+    waiting: dict[int, Array | None]
+    writes: int
+
+
+class Progress:
+    """Watches one batch."""
+
+    def __init__(self) -> None:
+        self.next_at = _FIRST
+        self.snapshot: _Snapshot | None = None
+
+    def stuck(
+        self, step: int, index: int, *, registers: list[Array], pending: Masks, waiting: Masks, writes: int
+    ) -> bool:
+        """Whether the state before block `index` is one that was there before. Arrays are never changed in place."""
+        kept = self.snapshot
+        if kept is not None and kept.index == index:
+            self.snapshot = None
+            if kept.writes == writes and _same(kept.pending, pending) and _same(kept.waiting, waiting):
+                return all(_equal(old, new) for old, new in zip(kept.registers, registers, strict=True))
+        if step >= self.next_at:
+            self.next_at *= 2
+            self.snapshot = _Snapshot(index, list(registers), dict(pending), dict(waiting), writes)
+        return False
+
+
+def _same(old: Masks, new: Masks) -> bool:
+    if old.keys() != new.keys():
+        return False
+    return all(_equal(old[key], new[key]) for key in old)
+
+
+def _equal(old: Array, new: Array) -> bool:
+    """Equal bits; shapes may differ where one broadcasts to the other."""
+    if old is new:
+        return True
+    if old is None or new is None:
+        return False
+    raw = f"V{old.dtype.itemsize}"
+    wide = np.broadcast_arrays(old, new)
+    return bool((np.ascontiguousarray(wide[0]).view(raw) == np.ascontiguousarray(wide[1]).view(raw)).all())
