@@ -47,7 +47,7 @@ def _sweep(
     loads = [(load, codegen.ITEM_BYTES[load.dtype]) for load in sweep.loads if load.address is not None]
     requested = points * sum(size for _, size in loads)
     again = any(load in parts.all[0].loads for load, _ in loads) and sweep is not parts.all[0]
-    cached = again and stays_in_cache(facts, device, layout.rows)
+    cached = again and stays_in_cache(facts, device, layout.rows, writes=bool(sweep.stores))
     read = 0 if cached else int(share * sum(load.numel * size for load, size in loads))
     written = int(share * sum(store.numel * codegen.ITEM_BYTES[store.dtype] for store in sweep.stores))
     monoid = sweep.monoid

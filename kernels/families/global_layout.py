@@ -32,8 +32,6 @@ class GlobalFacts:
     widest: int
     row_bytes: int
     """Device memory of one row's inputs that every sweep reads."""
-    cache_bytes: int
-    """What one row takes of L2: its inputs, and as much again where the last sweep writes."""
     point_bytes: int
     """Registers of one point's loads, in bytes, in the sweep with most."""
     partial_bytes: int
@@ -75,7 +73,6 @@ def global_facts(region: Region) -> GlobalFacts:
         kept=region.kept_size, size=region.reduced_size, rounds=len(region.rounds),
         writes=parts.post is not None, fused=parts.fused is not None, widest=widest_vector(region),
         row_bytes=total // max(1, region.kept_size),
-        cache_bytes=total // max(1, region.kept_size) * (2 if parts.post is not None else 1),
         point_bytes=max(sum(compute_bytes(load.dtype) for load in sweep.loads) for sweep in parts.all),
         partial_bytes=max(monoid.bytes for monoid in monoids),
     )  # fmt: skip
@@ -86,9 +83,9 @@ def rows_in_cache(facts: GlobalFacts, device: DeviceModel) -> int:
     return max(1, min(facts.kept, int(0.6 * device.l2_bytes) // max(1, facts.row_bytes)))
 
 
-def stays_in_cache(facts: GlobalFacts, device: DeviceModel, rows: int) -> bool:
-    """Whether a sweep over `rows` rows finds in L2 what the sweep before it read."""
-    return rows * facts.cache_bytes <= device.l2_bytes
+def stays_in_cache(facts: GlobalFacts, device: DeviceModel, rows: int, *, writes: bool) -> bool:
+    """Whether a sweep over `rows` rows finds in L2 what the sweep before it read: what it writes takes room too."""
+    return rows * facts.row_bytes * (2 if writes else 1) <= device.l2_bytes
 
 
 def caching_pays(facts: GlobalFacts, device: DeviceModel) -> bool:
@@ -96,7 +93,7 @@ def caching_pays(facts: GlobalFacts, device: DeviceModel) -> bool:
     rows = rows_in_cache(facts, device)
     saved_us = 1e6 * rows * facts.row_bytes / device.dram_bytes_per_s
     launches = facts.rounds + facts.writes
-    return stays_in_cache(facts, device, rows) and saved_us > 2.0 * launches * device.launch_us
+    return stays_in_cache(facts, device, rows, writes=facts.writes) and saved_us > 2.0 * launches * device.launch_us
 
 
 def global_layout(facts: GlobalFacts, device: DeviceModel, values: Values) -> GlobalLayout:

@@ -160,7 +160,8 @@ def _space(region: Region, device: DeviceModel) -> _Space:
 
 
 def _sensible(facts: GlobalFacts, device: DeviceModel, choices: Choices, *, large: bool) -> Values:
-    values = NAIVE | {"block": 512, "grid": 4, "vector": max(int(width) for width in choices["vector"]),
+    grid = max(int(blocks) for blocks in choices["grid"] if int(blocks) <= max(1, min(4, device.threads_per_sm // 512)))
+    values = NAIVE | {"block": 512, "grid": grid, "vector": max(int(width) for width in choices["vector"]),
                       "finish": "last_block", "passes": choices["passes"][-1]}  # fmt: skip
     if large and "cached" in choices["rows_in_flight"] and caching_pays(facts, device):
         values["rows_in_flight"] = "cached"

@@ -38,8 +38,8 @@ DOCS: dict[str, tuple[Role, str]] = {
 }
 _DROPS = (
     ("accumulators", 2), ("vector", 2), ("unroll", 8), ("unroll", 2), ("rows", 2), ("accumulators", 4),
-    ("cluster", 2), ("rows", 8), ("residency", "shared"), ("cluster", 4), ("scheme", "tree"), ("threads", 64),
-    ("rows", 4), ("threads", 256), ("residency", "registers"), ("threads", 512), ("threads", 1024),
+    ("cluster", 2), ("rows", 8), ("scheme", "tree"), ("cluster", 4), ("threads", 64), ("rows", 4),
+    ("residency", "registers"), ("threads", 512), ("residency", "shared"), ("threads", 256), ("threads", 1024),
     ("cache_hint", "streaming"),
 )  # fmt: skip
 """What a search space that is too large loses first: values that rarely matter, then remote ones."""

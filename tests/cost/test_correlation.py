@@ -65,7 +65,7 @@ def test_right_and_reversed_orders_are_told_apart(
     assert found["row"]["loss"] > 1.0
     assert found["scan"]["spearman"] is None
     text = table.read_text()
-    assert "| map | 12 | 1 | 1.00 | >= 0.6 met |" in text
+    assert "| map | 12 | 1 | 1.00 | 1.00 | >= 0.6 met | 1.00 |" in text
     assert "missed" in text
     assert "not enough data" in text
 
@@ -73,9 +73,40 @@ def test_right_and_reversed_orders_are_told_apart(
 def test_problems_are_not_mixed(script: ModuleType) -> None:
     near = [script.Measured("map", "small", 1.0 + i, 1.0 + i) for i in range(5)]
     far = [script.Measured("map", "large", 105.0 - i, 100.0 + i) for i in range(5)]
-    (result,) = script.correlate(near + far)
+    (result,) = script.correlate(script.groups(near + far))
     assert result.spearman == pytest.approx(0.0)
-    assert result.problems == 2
+    assert (result.problems, result.worst) == (2, pytest.approx(-1.0))
+
+
+def test_families_of_one_problem_are_also_ranked_together(script: ModuleType) -> None:
+    rows = [script.Measured("row", "p2", 1.0 + i, 1.0 + i) for i in range(5)]
+    maps = [script.Measured("map", "p2", 0.5 + i, 10.5 + i) for i in range(5)]
+    other = [script.Measured("map", "p10", 1.0 + i, 1.0 + i) for i in range(5)]
+    found = script.groups(rows + maps + other)
+    assert [(group.family, group.problem) for group in found] == [
+        ("all", "p2"), ("map", "p2"), ("map", "p10"), ("row", "p2"),
+    ]  # fmt: skip
+    assert found[0].spearman < 1.0
+    assert found[0].loss == pytest.approx(2.0)
+
+
+def test_the_records_of_the_h200_meet_the_goal_in_every_family(script: ModuleType) -> None:
+    results = {result.family: result for result in script.correlate(script.groups(script.read_records(script.DATA)))}
+    assert set(results) == {"all", "column", "gemm", "global_reduce", "map", "row"}
+    for result in results.values():
+        assert result.spearman is not None
+        assert result.spearman >= script.GOAL, result
+        assert result.worst > 0.5, result
+        assert result.loss < 1.15, result
+
+
+def test_values_without_their_region_are_an_error(
+    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_text(json.dumps({"problem": "p", "family": "map", "values": {"block": 128}, "time_us": 1.0}))
+    assert script.main([str(path)]) == 2
+    assert "line 1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("line", ["not json", "{}", '{"family": "map", "time_us": 0, "features": []}', "[1]"])

@@ -186,11 +186,20 @@ def test_a_loss_is_one_launch_that_reads_its_inputs_once(spec_of):
 
 
 def test_slabs_that_fit_the_cache_are_read_from_memory_once(spec_of):
-    slabs = torch.empty((16, 64, 256, 256), device="meta")
+    slabs = torch.empty((16, 56, 256, 256), device="meta")
     spec = spec_of(FAMILY, regions.layer_norm(slabs, [1, 2, 3], affine=False).region)
-    cached, naive = (sum(f.dram_read for f in spec.features(values)) for values in (spec.sensible(), spec.naive))
+    few = spec.sensible() | {"rows_in_flight": "cached"}
+    cached, naive = (sum(f.dram_read for f in spec.features(values)) for values in (few, spec.naive))
     assert cached == 4 * slabs.numel()
     assert naive == 3 * cached
+
+
+def test_results_that_crowd_the_inputs_out_of_the_cache_make_them_read_again(spec_of):
+    slabs = torch.empty((16, 64, 256, 256), device="meta")
+    spec = spec_of(FAMILY, regions.layer_norm(slabs, [1, 2, 3], affine=False).region)
+    few = spec.sensible() | {"rows_in_flight": "cached", "passes": "rounds"}
+    assert sum(f.dram_read for f in spec.features(few)) == 2 * 4 * slabs.numel()
+    assert spec.sensible()["rows_in_flight"] == "all"
 
 
 @pytest.mark.parametrize("columns", [(1 << 31) - (1 << 20), 1 << 31])

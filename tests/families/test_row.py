@@ -194,11 +194,18 @@ def test_rows_on_chip_are_read_once(spec_of):
     shape = (4096, 393_216)
     spec = spec_of(FAMILY, regions.softmax(torch.empty(shape, device="meta"), 1).region)
     once = 4 * shape[0] * shape[1]
-    assert spec.sensible()["residency"] == "shared"
-    assert spec.sensible()["cluster"] == 8
-    assert [f.dram_read for f in spec.features(spec.sensible())] == [once]
+    held = spec.sensible() | {"residency": "shared", "cluster": 8, "threads": 1024}
+    assert spec.check(held) is None
+    assert [f.dram_read for f in spec.features(held)] == [once]
     assert [f.dram_read for f in spec.features(spec.naive)] == [3 * once]
     assert [f.dram_read for f in spec.features(spec.naive | {"passes": "online"})] == [2 * once]
+
+
+def test_the_prior_keeps_a_row_on_chip_where_two_clusters_share_a_multiprocessor(spec_of):
+    long = spec_of(FAMILY, regions.softmax(torch.empty((4096, 393_216), device="meta"), 1).region)
+    short = spec_of(FAMILY, regions.softmax(torch.empty((4096, 65_536), device="meta"), 1).region)
+    assert (long.sensible()["residency"], long.sensible()["cluster"]) == ("reread", 8)
+    assert (short.sensible()["residency"], short.sensible()["cluster"]) == ("shared", 8)
 
 
 def test_offsets_beyond_31_bits_are_computed_in_64(compiler, spec_of):
