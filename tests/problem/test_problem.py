@@ -1,6 +1,5 @@
 """Loading problems, making instances, the serialisable form, and every kind of bad input."""
 
-import multiprocessing
 from collections.abc import Callable
 from pathlib import Path
 
@@ -224,14 +223,19 @@ def test_a_folder_without_a_saved_module_is_refused(tmp_path: Path) -> None:
         load_ref(ProblemRef(kind="live", path=str(tmp_path)))
 
 
-def _outputs_elsewhere(text: str) -> list[list[float]]:
-    return [output.tolist() for output in load_ref(ProblemRef.model_validate_json(text)).instantiate(seed=2).run()]
+ELSEWHERE = """
+import json, sys
+from warpsmith.kernels.problem import ProblemRef, load_ref
+outputs = load_ref(ProblemRef.model_validate_json(sys.stdin.read())).instantiate(seed=2).run()
+print(json.dumps([output.tolist() for output in outputs]))
+"""
 
 
 def test_another_process_sees_the_same_problem(tmp_path: Path) -> None:
     problem = load_problem(str(cases.write(tmp_path, WEIGHTED)))
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        (elsewhere,) = pool.apply(_outputs_elsewhere, (problem.ref.model_dump_json(),))
+    command = [sys.executable, "-P", "-c", ELSEWHERE]
+    done = subprocess.run(command, input=problem.ref.model_dump_json(), capture_output=True, text=True, check=True)
+    (elsewhere,) = json.loads(done.stdout)
     assert elsewhere == problem.instantiate(seed=2).run()[0].tolist()
 
 
