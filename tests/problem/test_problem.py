@@ -1,5 +1,8 @@
 """Loading problems, making instances, the serialisable form, and every kind of bad input."""
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
