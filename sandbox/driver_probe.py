@@ -18,7 +18,7 @@ from warpsmith.sandbox.compile_pool import worker_environment
 
 PROBE_TIMEOUT_S = 60.0
 
-_ATTRIBUTES = {
+ATTRIBUTES = {
     "clockRate": 13,
     "multiProcessorCount": 16,
     "memoryClockRate": 36,
@@ -90,7 +90,7 @@ def _properties(cuda: ctypes.CDLL, index: int) -> dict[str, int | str]:
     cuda.cuDeviceGet(ctypes.byref(device), index)
     cuda.cuDeviceGetName(name, len(name), device)
     found: dict[str, int | str] = {"name": name.value.decode(errors="replace")}
-    for key, number in _ATTRIBUTES.items():
+    for key, number in ATTRIBUTES.items():
         if cuda.cuDeviceGetAttribute(ctypes.byref(value), number, device) == 0:
             found[key] = value.value
     return found
