@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
 from warpsmith.kernels import codegen
-from warpsmith.kernels.assemble import assemble, choice_line, load_template, render
+from warpsmith.kernels.assemble import assemble, load_template, render
 from warpsmith.kernels.device import DeviceModel
 from warpsmith.kernels.families import common, row_sweeps
 from warpsmith.kernels.families.global_cost import global_features
@@ -20,7 +19,7 @@ from warpsmith.kernels.families.global_layout import (
     global_facts,
     global_layout,
 )
-from warpsmith.kernels.families.row_choices import Choices, bounded
+from warpsmith.kernels.families.row_choices import Choices, ChoiceSpace, bounded, refuse_reduction, space_of
 from warpsmith.kernels.families.row_monoid import Monoid
 from warpsmith.kernels.family import Invalid, LaunchFeatures
 from warpsmith.kernels.records import Buffer, Candidate, KernelStep, LaunchPlan
@@ -50,13 +49,6 @@ _DROPS = (
 _DTYPES = {"float": "float32", "double": "float64", "long long": "int64", "int": "int32", "bool": "bool"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Space:
-    choices: Choices
-    defaults: Values
-    sensible: Values
-
-
 class GlobalReduceFamily:
     """Blocks take a row's vectors in turn; partials are combined in a fixed order, without float atomics."""
 
@@ -65,12 +57,9 @@ class GlobalReduceFamily:
 
     def refuse(self, region: AnyRegion) -> str | None:
         """Why this family cannot compute the region, or None."""
-        if not isinstance(region, Region):
-            return "it is a matrix product"
-        if not region.rounds or not region.stores:
-            return "it has no reduction" if region.stores else "it stores nothing"
-        if region.kept_size == 0 or region.reduced_size == 0:
-            return "it has no elements"
+        reason = refuse_reduction(region)
+        if reason is not None or not isinstance(region, Region):
+            return reason
         if region.kept_size > MOST_ROWS:
             return f"it has {region.kept_size} kept points, {MOST_ROWS} at most"
         return None
@@ -79,12 +68,7 @@ class GlobalReduceFamily:
         """The open slots; defaults are one block a multiprocessor, scalar accesses and a second kernel."""
         region = _region(region)
         space = _space(region, device)
-        open_slots = [
-            Slot(name, owner, "choice", space.choices[name], space.defaults[name], doc)
-            for name, (owner, doc) in DOCS.items()
-            if len(space.choices[name]) > 1
-        ]
-        return (*open_slots, *row_sweeps.code_slots(row_sweeps.take_apart(region)))
+        return (*space.slots(), *row_sweeps.code_slots(row_sweeps.take_apart(region)))
 
     def check(self, region: AnyRegion, device: DeviceModel, values: Values) -> Invalid | None:
         """Threads, residency of the grid, alignment, accumulators and registers."""
@@ -94,8 +78,7 @@ class GlobalReduceFamily:
     def sensible(self, region: AnyRegion, device: DeviceModel) -> Values:
         """Every multiprocessor full, full-width accesses, one kernel a sweep, rows that fit L2 read once."""
         region = _region(region)
-        space = _space(region, device)
-        return {name: value for name, value in space.sensible.items() if len(space.choices[name]) > 1}
+        return _space(region, device).sensible()
 
     def emit(self, region: AnyRegion, device: DeviceModel, values: Values) -> Candidate:
         """Device code and launch plan for valid values."""
@@ -103,14 +86,10 @@ class GlobalReduceFamily:
         slots, defaults = self.slots(region, device), _space(region, device).defaults
         facts = global_facts(region)
         layout = global_layout(facts, device, defaults | values)
-        open_names = {slot.name for slot in slots}
-        fixed = [
-            choice_line(Slot(name, owner, "choice", (), defaults[name], doc), defaults[name], ENUMS.get(name))
-            for name, (owner, doc) in DOCS.items()
-            if name not in open_names
-        ]
         template = load_template("row_sweep.cu") + load_template("global_reduce.cu")
-        built = assemble(render(template, _context(region) | {"fixed": fixed}), slots, values, ENUMS)
+        built = assemble(
+            render(template, _context(region) | {"fixed": _space(region, device).fixed_lines()}), slots, values, ENUMS
+        )
         return Candidate(
             source=built.source, plan=_plan(region, facts, layout), family=self.name, values=dict(values),
             slot_lines=built.slot_lines,
@@ -146,7 +125,7 @@ def _check(facts: GlobalFacts, device: DeviceModel, values: Values) -> Invalid |
 
 
 @lru_cache(maxsize=256)
-def _space(region: Region, device: DeviceModel) -> _Space:
+def _space(region: Region, device: DeviceModel) -> ChoiceSpace:
     """The family's search space for one region, of bounded size."""
     facts = global_facts(region)
     choices = global_choices(facts, device)
@@ -154,9 +133,7 @@ def _space(region: Region, device: DeviceModel) -> _Space:
     drops = [(name, value) for name, value in _DROPS if value != NAIVE[name]]
     keep = {name: value for name, value in best.items() if name != "accumulators"}
     left = bounded(choices, lambda values: _check(facts, device, values) is None, drops, keep)
-    defaults = {name: NAIVE[name] if NAIVE[name] in values else values[0] for name, values in left.items()}
-    sensible = {name: value if value in left[name] else defaults[name] for name, value in best.items()}
-    return _Space(left, defaults, sensible)
+    return space_of(DOCS, ENUMS, left, NAIVE, best)
 
 
 def _sensible(facts: GlobalFacts, device: DeviceModel, choices: Choices, *, large: bool) -> Values:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from warpsmith.kernels import codegen
-from warpsmith.kernels.assemble import assemble, choice_line, load_template, render
+from warpsmith.kernels.assemble import assemble, load_template, render
 from warpsmith.kernels.device import DeviceModel
 from warpsmith.kernels.families import common, row_sweeps
 from warpsmith.kernels.families.row_access import is_unit
-from warpsmith.kernels.families.row_choices import Choices, bounded, power_of_two_at_least
+from warpsmith.kernels.families.row_choices import (
+    Choices,
+    ChoiceSpace,
+    bounded,
+    power_of_two_at_least,
+    refuse_reduction,
+    space_of,
+)
 from warpsmith.kernels.families.row_cost import row_features
 from warpsmith.kernels.families.row_layout import RowFacts, RowLayout, choices_of, facts_of, layout_of
 from warpsmith.kernels.family import Invalid, LaunchFeatures
@@ -49,14 +55,6 @@ MIN_SLICE = 16 << 10
 """Bytes of a row for each block of a cluster, at least: below it the blocks wait for each other most of the time."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Space:
-    choices: Choices
-    defaults: Values
-    """Naive values, complete; a slot that is not open stays at its value here."""
-    sensible: Values
-
-
 class RowFamily:
     """A team of threads owns a row, reduces it round by round, then writes; a row that fits is read once."""
 
@@ -65,12 +63,9 @@ class RowFamily:
 
     def refuse(self, region: AnyRegion) -> str | None:
         """Why this family cannot compute the region, or None."""
-        if not isinstance(region, Region):
-            return "it is a matrix product"
-        if not region.rounds or not region.stores:
-            return "it has no reduction" if region.stores else "it stores nothing"
-        if region.kept_size == 0 or region.reduced_size == 0:
-            return "it has no elements"
+        reason = refuse_reduction(region)
+        if reason is not None or not isinstance(region, Region):
+            return reason
         region = common.normalised(region)
         full = [load for load in region.loads if load.level == "full" and load.address is not None]
         if not any(is_unit(common.address_of(load), region.reduced) for load in full):
@@ -81,12 +76,7 @@ class RowFamily:
         """The open slots; defaults are a block a row, scalar accesses, every round read from memory."""
         region = _rows(region)
         space = _space(region, device)
-        open_slots = [
-            Slot(name, owner, "choice", space.choices[name], space.defaults[name], doc)
-            for name, (owner, doc) in DOCS.items()
-            if len(space.choices[name]) > 1
-        ]
-        return (*open_slots, *row_sweeps.code_slots(row_sweeps.take_apart(region)))
+        return (*space.slots(), *row_sweeps.code_slots(row_sweeps.take_apart(region)))
 
     def check(self, region: AnyRegion, device: DeviceModel, values: Values) -> Invalid | None:
         """Threads, cluster, alignment, unrolling, registers, shared memory and grid."""
@@ -96,8 +86,7 @@ class RowFamily:
     def sensible(self, region: AnyRegion, device: DeviceModel) -> Values:
         """The row on chip in the smallest place that holds it, full-width accesses."""
         region = _rows(region)
-        open_names = {slot.name for slot in self.slots(region, device)}
-        return {name: value for name, value in _space(region, device).sensible.items() if name in open_names}
+        return _space(region, device).sensible()
 
     def emit(self, region: AnyRegion, device: DeviceModel, values: Values) -> Candidate:
         """Device code and launch plan for valid values."""
@@ -107,14 +96,8 @@ class RowFamily:
         full = defaults | values
         parts = row_sweeps.take_apart(region)
         layout = layout_of(facts_of(region), full)
-        open_names = {slot.name for slot in slots}
-        fixed = [
-            choice_line(Slot(name, owner, "choice", (), defaults[name], doc), defaults[name], ENUMS.get(name))
-            for name, (owner, doc) in DOCS.items()
-            if name not in open_names
-        ]
         context = dict(row_sweeps.base_context(region, parts, keeps=True)) | {
-            "fixed": fixed,
+            "fixed": _space(region, device).fixed_lines(),
             "cluster_attribute": "__cluster_dims__(CLUSTER, 1, 1) " if device.max_cluster > 1 else "",
             "resident": _resident(region, parts),
             "signature": codegen.signature(codegen.parameters(region.loads, region.stores)),
@@ -210,16 +193,14 @@ def _check_steps(layout: RowLayout, values: Values) -> Invalid | None:
 
 
 @lru_cache(maxsize=256)
-def _space(region: Region, device: DeviceModel) -> _Space:
+def _space(region: Region, device: DeviceModel) -> ChoiceSpace:
     """The family's search space for one region, of bounded size."""
     facts, choices = facts_of(region), choices_of(region, device)
     best = _sensible(facts, device, choices)
     keep = {name: value for name, value in best.items() if name not in ("accumulators", "scheme")}
     drops = [(name, value) for name, value in _DROPS if value != NAIVE[name] or name == "scheme"]
     left = bounded(choices, lambda values: _check(facts, device, values) is None, drops, keep)
-    defaults = {name: NAIVE[name] if NAIVE[name] in values else values[0] for name, values in left.items()}
-    sensible = {name: value if value in left[name] else defaults[name] for name, value in best.items()}
-    return _Space(left, defaults, sensible)
+    return space_of(DOCS, ENUMS, left, NAIVE, best)
 
 
 def _sensible(facts: RowFacts, device: DeviceModel, choices: Choices) -> Values:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from itertools import product
 from math import prod
 
+from warpsmith.kernels.assemble import choice_line
 from warpsmith.kernels.records import SlotValue
-from warpsmith.kernels.slots import Values
+from warpsmith.kernels.region import AnyRegion, Region
+from warpsmith.kernels.slots import Role, Slot, Values
 
 MOST_COMBINATIONS = 500
 _COUNTABLE = 3000
@@ -46,3 +49,63 @@ def bounded(
         if rest:
             left[name] = rest
     return left
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceSpace:
+    """The choice slots of a family for one region. A slot with one value left is closed: a constant of the template."""
+
+    docs: Mapping[str, tuple[Role, str]]
+    """Slot name -> owner and doc, in the order in which slots are shown."""
+    enums: Mapping[str, str]
+    choices: Choices
+    defaults: Values
+    """Naive values, complete; a closed slot stays at its value here."""
+    best: Values
+    """What an experienced author would try first, complete."""
+
+    def is_open(self, name: str) -> bool:
+        """Whether there is anything to choose."""
+        return len(self.choices[name]) > 1
+
+    def slots(self) -> tuple[Slot, ...]:
+        """The open slots."""
+        return tuple(
+            Slot(name, owner, "choice", self.choices[name], self.defaults[name], doc)
+            for name, (owner, doc) in self.docs.items()
+            if self.is_open(name)
+        )
+
+    def sensible(self) -> Values:
+        """The best values of the open slots."""
+        return {name: value for name, value in self.best.items() if self.is_open(name)}
+
+    def fixed_lines(self) -> list[str]:
+        """Template constants of the closed slots."""
+        return [
+            choice_line(
+                Slot(name, owner, "choice", (), self.defaults[name], doc), self.defaults[name], self.enums.get(name)
+            )
+            for name, (owner, doc) in self.docs.items()
+            if not self.is_open(name)
+        ]
+
+
+def space_of(
+    docs: Mapping[str, tuple[Role, str]], enums: Mapping[str, str], left: Choices, naive: Values, best: Values
+) -> ChoiceSpace:
+    """The space of the values that are left; naive and best values that were struck give way to the first left."""
+    defaults = {name: naive[name] if naive[name] in values else values[0] for name, values in left.items()}
+    likely = {name: value if value in left[name] else defaults[name] for name, value in best.items()}
+    return ChoiceSpace(docs, enums, left, defaults, likely)
+
+
+def refuse_reduction(region: AnyRegion) -> str | None:
+    """Why a region is no reduction that any of the families over rows could compute, or None."""
+    if not isinstance(region, Region):
+        return "it is a matrix product"
+    if not region.rounds or not region.stores:
+        return "it has no reduction" if region.stores else "it stores nothing"
+    if region.kept_size == 0 or region.reduced_size == 0:
+        return "it has no elements"
+    return None

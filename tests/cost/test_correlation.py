@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from support.scripts import benchmark
 
 from warpsmith.kernels.cost import breakdown, total_us
 from warpsmith.kernels.device import model_for
 from warpsmith.kernels.family import LaunchFeatures
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "cost_correlation.py"
-
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("cost_correlation", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["cost_correlation"] = module
-    spec.loader.exec_module(module)
-    return module
+    return benchmark("cost_correlation")
 
 
 def launch(threads: int, held: int) -> LaunchFeatures:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from support.scripts import benchmark
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDED = json.loads((ROOT / "benchmarks" / "data" / "h200_ncu_counters.json").read_text())["kernels"]
@@ -18,22 +16,11 @@ ARBITRATION = 0.002
 
 @pytest.fixture(scope="module")
 def emulated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, float]]:
-    script = _script()
+    script = benchmark("ncu_counters")
     folder = tmp_path_factory.mktemp("ncu")
     script.compile_kernels("sm_90", folder)
     counts: dict[str, dict[str, float]] = script.emulate(folder, "sm_90")
     return counts
-
-
-def _script() -> ModuleType:
-    path = ROOT / "benchmarks" / "ncu_counters.py"
-    spec = importlib.util.spec_from_file_location("ncu_counters", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["ncu_counters"] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize("kernel", RECORDED)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from regions import Case
 
+from warpsmith.kernels.family import KernelSpec
 from warpsmith.kernels.records import Candidate
+from warpsmith.kernels.slots import Values
 from warpsmith.sandbox.emulator.backend import EmulatorBackend
 from warpsmith.tools.compile import Compiler
 
@@ -45,3 +49,12 @@ def assert_computes(
     assert result.failure is None, (candidate.values, result.failure)
     for name, expected in case.expected.items():
         torch.testing.assert_close(outputs[name], expected, rtol=case.tolerance, atol=case.tolerance, equal_nan=True)
+
+
+def assert_compile_cleanly(compiler: Compiler, spec: KernelSpec, combinations: Iterable[Values]) -> None:
+    """Every combination compiles without a diagnostic and without spills."""
+    for values in combinations:
+        report = compiler.compile(spec.emit(values))
+        assert report.ok, (values, report.failure)
+        assert report.diagnostics == ()
+        assert all(resources.spill_stores == 0 for resources in report.resources.values()), values

@@ -8,7 +8,7 @@ import pytest
 import regions
 import torch
 from regions import random
-from running import assert_computes
+from running import assert_compile_cleanly, assert_computes
 
 from warpsmith.kernels.assemble import differences_elsewhere
 from warpsmith.kernels.device import model_for
@@ -213,18 +213,10 @@ def test_positions_near_and_beyond_31_bits(columns, compiler, spec_of):
 
 def test_sampled_combinations_compile_without_spills(compiler, spec_of, covering):
     spec = spec_of(FAMILY, CASES[5].region)
-    _compile_all(compiler, spec, covering(spec, 2)[:4])
+    assert_compile_cleanly(compiler, spec, covering(spec, 2)[:4])
 
 
 @pytest.mark.slow
 def test_all_combinations_compile_without_spills(compiler, spec_of, valid_values):
     spec = spec_of(FAMILY, CASES[5].region)
-    _compile_all(compiler, spec, valid_values(spec))
-
-
-def _compile_all(compiler, spec, combinations):
-    for values in combinations:
-        report = compiler.compile(spec.emit(values))
-        assert report.ok, (values, report.failure)
-        assert report.diagnostics == ()
-        assert all(resources.spill_stores == 0 for resources in report.resources.values()), values
+    assert_compile_cleanly(compiler, spec, valid_values(spec))

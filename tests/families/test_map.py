@@ -6,7 +6,7 @@ import pytest
 import regions
 import torch
 from regions import random
-from running import assert_computes
+from running import assert_compile_cleanly, assert_computes
 
 from warpsmith.kernels.codegen import index_ctype
 from warpsmith.kernels.device import model_for
@@ -137,18 +137,10 @@ def test_features_count_bytes_and_blocks(spec_of):
 
 def test_sampled_combinations_compile_without_spills(compiler, spec_of, covering):
     spec = spec_of(FAMILY, regions.scaled_add(random(64, 64), random(64), 1.0).region)
-    _compile_all(compiler, spec, covering(spec, 2))
+    assert_compile_cleanly(compiler, spec, covering(spec, 2))
 
 
 @pytest.mark.slow
 def test_all_combinations_compile_without_spills(compiler, spec_of, valid_values):
     spec = spec_of(FAMILY, regions.scaled_add(random(64, 64), random(64), 1.0).region)
-    _compile_all(compiler, spec, valid_values(spec))
-
-
-def _compile_all(compiler, spec, combinations):
-    for values in combinations:
-        report = compiler.compile(spec.emit(values))
-        assert report.ok, (values, report.failure)
-        assert report.diagnostics == ()
-        assert all(resources.spill_stores == 0 for resources in report.resources.values()), values
+    assert_compile_cleanly(compiler, spec, valid_values(spec))
