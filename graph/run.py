@@ -26,7 +26,7 @@ from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.family import KernelSpec
 from warpsmith.kernels.records import Outcome
 from warpsmith.tools.null import EvaluatorLike
-from warpsmith.tools.store import RunStore
+from warpsmith.tools.store import RunStore, no_room
 
 SUPERSTEPS_A_ROUND = 3
 
@@ -88,6 +88,8 @@ async def run_search(
                     await graph.ainvoke(first, config, context=context, durability="sync", control=control)
             except GraphDrained:
                 interrupted = True
+            except sqlite3.DatabaseError as error:
+                raise _unusable(store, error) from error
         state = (await graph.aget_state(config)).values
         return _result(context, state, interrupted)
 
@@ -141,7 +143,7 @@ async def _entry(
     try:
         found = await graph.aget_state(config)
     except sqlite3.DatabaseError as error:
-        raise _damaged(context.store, error) from error
+        raise _unusable(context.store, error) from error
     if not found.values.get("trials") and not found.next:
         return {}
     context.elapsed_before = float(found.values.get("elapsed_s", 0.0))
@@ -184,11 +186,15 @@ async def _saver(store: RunStore) -> AsyncIterator[AsyncSqliteSaver]:
         try:
             await saver.setup()
         except sqlite3.DatabaseError as error:
-            raise _damaged(store, error) from error
+            raise _unusable(store, error) from error
         yield saver
 
 
-def _damaged(store: RunStore, error: Exception) -> UserError:
+def _unusable(store: RunStore, error: sqlite3.DatabaseError) -> UserError:
+    """What to tell the user of checkpoints that cannot be read or written."""
+    # The low byte is the primary code; an I/O error of SQLite is a disk that takes no more.
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+        return no_room(store.folder, str(error))
     return UserError(
         f"{store.folder / 'checkpoints.db'} is damaged ({error}): remove it, and --resume searches anew "
         "over the results that exist"

@@ -39,13 +39,18 @@ def room_needed(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in _NO_ROOM:
-            raise UserError(
-                f"no room left to write {folder} ({error.strerror}): everything finished so far is kept; "
-                f"free some space and continue with --resume {folder}, or start anew with --out DIR"
-            ) from error
+            raise no_room(folder, error.strerror or "no space") from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
             raise UserError(f"cannot write {folder} ({error.strerror}): choose --out DIR") from error
         raise
+
+
+def no_room(folder: Path, reason: str) -> UserError:
+    """The message for a disk that is full, however that showed."""
+    return UserError(
+        f"no room left to write {folder} ({reason}): everything finished so far is kept; "
+        f"free some space and continue with --resume {folder}, or start anew with --out DIR"
+    )
 
 
 def write_atomically(path: Path, data: bytes) -> None:

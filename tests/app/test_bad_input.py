@@ -1,6 +1,9 @@
 """Bad input: exit 2, one clear message naming the remedy, no traceback, nothing lost."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -121,3 +124,24 @@ def test_a_wrong_candidate_folder(warpsmith: Run, tmp_path: Path, spoil: str) ->
             (folder / "kernel.cu").unlink()
         (folder / "launch.json").write_text("{" if spoil == "not json" else json.dumps(plan))
     refused(warpsmith("judge", path, folder, "--device", "cpu"))
+
+
+def test_without_nvrtc_the_environment_is_at_fault(warpsmith: Run, tmp_path: Path) -> None:
+    path = tmp_path / "good.py"
+    path.write_text(problem())
+    done = warpsmith("optimize", path, "--device", "cpu", env={"WARPSMITH_NVRTC": str(tmp_path / "libnvrtc.so")})
+    assert done.returncode == 4
+    assert "libnvrtc.so" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    path = tmp_path / "good.py"
+    path.write_text(problem())
+    # No file may grow beyond 4 KiB: results and sources do not fit, whatever the disk has left.
+    command = f"ulimit -f 4; exec {sys.executable} -P -m warpsmith optimize {path} --device cpu --budget 2"
+    surroundings = os.environ | {"WARPSMITH_CACHE": str(tmp_path / "cache")}
+    done = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, env=surroundings, check=False
+    )
+    refused(done, "no room")
