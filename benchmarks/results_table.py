@@ -9,6 +9,7 @@ import json
 import math
 import sys
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 
@@ -17,6 +18,7 @@ def read_run(folder: Path) -> dict[str, Any]:
     manifest = json.loads((folder / "manifest.json").read_text())
     verdict = folder / "best" / "verdict.json"
     lines = [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
+    verdicts = [line for line in lines if line["status"] == "ok" and line["time_s"] is not None]
     best = json.loads(verdict.read_text()) if verdict.exists() else None
     full = sum(1 for line in lines if line["status"] == "ok")
     return {
@@ -24,6 +26,7 @@ def read_run(folder: Path) -> dict[str, Any]:
         "overrides": manifest["config"].get("overrides") or {},
         "manifest": manifest,
         "best": best,
+        "verdict_s": [(line["compile_s"], line["verify_s"] + line["time_s"]) for line in verdicts],
         "screened": len({line["candidate"] for line in lines}),
         "full": full,
         "failed": sum(1 for line in lines if line["status"] not in ("ok", "screened")),
@@ -55,8 +58,15 @@ def row(run: dict[str, Any]) -> str:
         f"| {name} | {best['family']} | {time} | {ratio(best, 'eager')} | {ratio(best, 'compile')} | "
         f"{'–' if over_best(best) is None else format(over_best(best), '.3f')} | "
         f"{'–' if roof is None else format(roof, '.0%')} | {best['error_ratio']:.3g} | "
-        f"{run['screened']} / {run['full']} / {run['failed']} |"
+        f"{run['screened']} / {run['full']} / {run['failed']} | {verdict_time(run)} |"
     )
+
+
+def verdict_time(run: dict[str, Any]) -> str:
+    """Median seconds of a full verdict: compile (CPU, cached since the screening) + verify and time (GPU)."""
+    if not run["verdict_s"]:
+        return "–"
+    return f"{median(c for c, _ in run['verdict_s']):.2f} + {median(g for _, g in run['verdict_s']):.2f}"
 
 
 def problem_number(run: dict[str, Any]) -> tuple[float, str]:
@@ -65,21 +75,35 @@ def problem_number(run: dict[str, Any]) -> tuple[float, str]:
     return (float(head) if head.isdigit() else math.inf, run["name"])
 
 
+def _commit(manifest: dict[str, Any]) -> str:
+    """An exported tree has none; runs made before that was told apart say `HEAD`."""
+    commit = manifest["commit"]
+    return "an exported tree" if commit in (None, "HEAD") else f"commit {commit[:10]}"
+
+
 def main() -> None:
     """Prints the document."""
     title, *folders = sys.argv[1:]
     runs = sorted((read_run(Path(folder)) for folder in folders), key=problem_number)
     first = runs[0]["manifest"]
     versions = ", ".join(f"{name} {version}" for name, version in sorted(first["versions"].items()))
+    commits = sorted({_commit(run["manifest"]) for run in runs})
     verified = [run for run in runs if run["best"] is not None]
     print(f"# {title}\n")
-    print(f"Device: {first['device']}, driver {first['driver']}. Versions: {versions}. Made {first['created']}.\n")
+    print(f"Device: {first['device']}, driver for CUDA {first['driver']}. Versions: {versions}.")
+    print(f"Made {min(run['manifest']['created'] for run in runs)[:10]} from {', '.join(commits)}.\n")
     print(
-        f"{len(verified)} of {len(runs)} verified. Ratios: baseline time / kernel time, median of pairs with the 95 %"
+        f"{len(verified)} of {len(runs)} verified. Ratios: baseline time / kernel time, median of paired samples with"
     )
-    print("interval; last column: candidates seen / full verdicts passed / failed. All kernels: own, exact.\n")
-    print("| problem | family | ms | over eager | over compile | over the better | of roofline | error ratio | seen |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    print(
+        "the 95 % interval. Roofline: floor (bytes touched once at the copy rate) / time; kernels that only read pass"
+    )
+    print(
+        "100 %. Seen: candidates screened / full verdicts passed / failed. Verdict: median seconds of a full verdict,"
+    )
+    print("compile + (verify + time). All kernels: own, exact.\n")
+    print("| problem | family | ms | over eager | over compile | over the better | roofline | error | seen | verdict |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
     for run in runs:
         print(row(run))
     better = [value for run in verified if (value := over_best(run["best"])) is not None]
