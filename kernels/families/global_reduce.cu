@@ -34,13 +34,11 @@ using Round${loop.index} = ${sweep.partial};
 //% endfor
 ${team_reduce()}
 // Partials of other blocks are read past L1, which may hold what lay there before.
+struct ReadPastL1 {
+    template <typename T> __device__ __forceinline__ T operator()(const T* from) const { return __ldcg(from); }
+};
 template <class P> static __device__ __forceinline__ P read_partial(const P* from) {
-    P copy;
-    static_assert(sizeof(P) % 4 == 0, "a partial is copied in words");
-#pragma unroll
-    for (int word = 0; word < (int)sizeof(P) / 4; ++word)
-        reinterpret_cast<unsigned int*>(&copy)[word] = __ldcg(reinterpret_cast<const unsigned int*>(from) + word);
-    return copy;
+    return fetched(from, ReadPastL1());
 }
 // Partials in a fixed order, so that a result does not depend on which block comes last.
 template <class P> static __device__ __forceinline__ P sum_partials(const P* partials, int count, P* scratch) {

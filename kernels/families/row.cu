@@ -37,17 +37,28 @@ static __device__ __forceinline__ void cluster_arrive() {
 static __device__ __forceinline__ void cluster_wait() {
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
+// Reads what lies `distance` bytes from the block's own copy: the same variable of another block of the cluster.
+struct ReadPeer {
+    unsigned int distance;
+    template <typename T> __device__ __forceinline__ T operator()(const T* own) const {
+        const unsigned int address = (unsigned int)__cvta_generic_to_shared(own) + distance;
+        if constexpr (sizeof(T) == 4) {
+            unsigned int word;
+            asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(word) : "r"(address) : "memory");
+            return reinterpret_cast<const T&>(word);
+        } else {
+            static_assert(sizeof(T) == 8, "partials consist of scalars of 4 or 8 bytes");
+            unsigned long long words;
+            asm volatile("ld.shared::cluster.u64 %0, [%1];" : "=l"(words) : "r"(address) : "memory");
+            return reinterpret_cast<const T&>(words);
+        }
+    }
+};
 template <class P> static __device__ __forceinline__ P peer_copy(const P* local, unsigned int rank) {
     const unsigned int address = (unsigned int)__cvta_generic_to_shared(local);
     unsigned int remote;
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(rank));
-    P copy;
-    static_assert(sizeof(P) % 4 == 0, "a partial is copied in words");
-#pragma unroll
-    for (int word = 0; word < (int)sizeof(P) / 4; ++word)
-        asm volatile("ld.shared::cluster.u32 %0, [%1];"
-                     : "=r"(reinterpret_cast<unsigned int*>(&copy)[word]) : "r"(remote + 4 * word) : "memory");
-    return copy;
+    return fetched(local, ReadPeer{remote - address});
 }
 // The result of a row, in every thread of every block of its cluster.
 template <class P> static __device__ __forceinline__ P reduce_row(P p, P* scratch, P* slot) {

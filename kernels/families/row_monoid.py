@@ -44,10 +44,16 @@ class Monoid:
 
     @property
     def bytes(self) -> int:
-        """Size of the struct, rounded up to its alignment."""
-        sizes = [max(4, member.bytes) for member in self.members]
-        widest = min(8, max(sizes))
-        return -(-sum(sizes) // widest) * widest
+        """Upper bound of the size of the struct: every member and the end at a multiple of its alignment."""
+        sizes = [member.bytes for member in self.members]
+        end = 0
+        for size in sizes:
+            end = _round_up(end, min(8, size)) + size
+        return _round_up(end, min(8, max(sizes)))
+
+
+def _round_up(size: int, unit: int) -> int:
+    return -(-size // unit) * unit
 
 
 def product_monoid(reductions: tuple[Reduction, ...], types: Mapping[str, str], position_ctype: str) -> Monoid:
@@ -64,9 +70,11 @@ def product_monoid(reductions: tuple[Reduction, ...], types: Mapping[str, str], 
 
 
 def _single(reduction: Reduction, operand_ctype: str, position_ctype: str) -> Monoid:
+    # Truth values are held as integers: the compiler loads neighbouring bytes as a word, with unwritten padding.
     algebra = codegen.monoid(reduction, position_ctype, operand_ctype)
     name, operand = f"{reduction.var}_", reduction.operand
-    state = Member(name, f"{algebra}::State", f"{algebra}::identity()", codegen.state_bytes(reduction))
+    held = "int" if codegen.result_ctype(reduction) == "bool" else f"{algebra}::State"
+    state = Member(name, held, f"{algebra}::identity()", max(4, codegen.state_bytes(reduction)))
     return Monoid(
         members=(state,),
         operands=((operand, operand_ctype),),

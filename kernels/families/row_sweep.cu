@@ -1,6 +1,6 @@
 //% macro partial_types(partials)
 //% for partial in partials
-struct alignas(4) ${partial.partial} {
+struct ${partial.partial} {
 //% for member in partial.members
     ${member.ctype} ${member.name};
 //% endfor
@@ -23,6 +23,12 @@ static __device__ __forceinline__ ${partial.partial} shuffled(const ${partial.pa
 //% endfor
     return q;
 }
+template <class Read>
+static __device__ __forceinline__ void fetch(${partial.partial}& p, const ${partial.partial}* from, Read read) {
+//% for member in partial.members
+    fetch(p.${member.name}, &from->${member.name}, read);
+//% endfor
+}
 static __device__ __forceinline__ ${partial.partial} lane_copy(const ${partial.partial}& p, int lane) {
     ${partial.partial} q;
 //% for member in partial.members
@@ -43,8 +49,26 @@ template <typename T, typename I>
 static __device__ __forceinline__ ArgState<T, I> shuffle_lane(ArgState<T, I> x, int lane) {
     return {shuffle_lane(x.value, lane), shuffle_lane(x.index, lane)};
 }
+// A partial in memory is read scalar by scalar: nobody writes the padding between them.
+template <typename T, class Read> static __device__ __forceinline__ void fetch(T& x, const T* from, Read read) {
+    x = read(from);
+}
+template <typename T, typename I, class Read>
+static __device__ __forceinline__ void fetch(ArgState<T, I>& x, const ArgState<T, I>* from, Read read) {
+    fetch(x.value, &from->value, read);
+    fetch(x.index, &from->index, read);
+}
 //% endmacro
 //% macro team_reduce()
+struct ReadOwn {
+    template <typename T> __device__ __forceinline__ T operator()(const T* from) const { return *from; }
+};
+template <class P, class Read = ReadOwn>
+static __device__ __forceinline__ P fetched(const P* from, Read read = ReadOwn()) {
+    P copy;
+    fetch(copy, from, read);
+    return copy;
+}
 // All lanes get the same bits: a butterfly's lanes may round differently, so lane 0 speaks for the group.
 template <int LANES, class P> static __device__ __forceinline__ P reduce_lanes(P p) {
 #pragma unroll
@@ -69,7 +93,7 @@ template <class P> static __device__ __forceinline__ P reduce_team(P p, P* scrat
             }
             __syncthreads();
         }
-        return mine[0];
+        return fetched(mine);
     } else if constexpr (WARPS > 1) {
         p = reduce_lanes<32>(p);
         const int lane = thread % 32;
@@ -77,7 +101,7 @@ template <class P> static __device__ __forceinline__ P reduce_team(P p, P* scrat
         __syncthreads();
         P q;
         set_identity(q);
-        if (lane < WARPS) q = mine[lane];
+        if (lane < WARPS) q = fetched(mine + lane);
         return reduce_lanes<WARPS>(q);
     } else {
         return reduce_lanes<32>(p);

@@ -15,6 +15,11 @@ _UFUNCS: dict[str, Any] = {
 }  # fmt: skip
 
 
+def reads_memory(name: str, wanted: bool) -> bool:
+    """Whether an atomic depends on what was there: an exchange whose old value nobody wants is a plain write."""
+    return wanted or name != "exch"
+
+
 def apply_atomic(name: str, memory: Array, index: Array, values: Sequence[Array], wanted: bool) -> Array | None:
     """Apply one atomic of every lane. Returns the value that each lane found, if `wanted`."""
     if not len(index):

@@ -8,6 +8,7 @@ keeps that structure, so loop counters and most address arithmetic cost nothing.
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +19,7 @@ from warpsmith.sandbox.emulator.ptx import (
     Function,
     Imm,
     Instr,
+    Mem,
     Operand,
     Pair,
     Refused,
@@ -80,10 +82,31 @@ class Program:
     constants: dict[tuple[str, int], str] = field(default_factory=dict)
     namespace: dict[str, Any] = field(default_factory=dict)
     sites: list[Site] = field(default_factory=list)
+    mentions: Counter[str] = field(init=False)
+    """Register -> how often instructions name it, as a source, a result or a guard."""
+
+    def __post_init__(self) -> None:
+        instrs = [item for item in self.function.body if isinstance(item, Instr)]
+        self.mentions = Counter(name for instr in instrs for operand in instr.operands for name in _registers(operand))
+        self.mentions.update(instr.guard for instr in instrs if instr.guard is not None)
 
     def number(self, register: str) -> int:
         """Index of a register in the register file."""
         return self.numbers.setdefault(register, len(self.numbers))
+
+
+def _registers(operand: Operand) -> list[str]:
+    """Names of the registers in an operand."""
+    match operand:
+        case Reg(name):
+            return [name]
+        case Mem(base, _):
+            return _registers(base)
+        case Vec(items):
+            return [name for item in items for name in _registers(item)]
+        case Pair(first, second):
+            return [*_registers(first), *_registers(second)]
+    return []
 
 
 def home_types(function: Function) -> dict[str, str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from warpsmith.sandbox.emulator.atomics import apply_atomic
+from warpsmith.sandbox.emulator.atomics import apply_atomic, reads_memory
 from warpsmith.sandbox.emulator.epochs import Epochs
 from warpsmith.sandbox.emulator.regions import GlobalMemory, Region
 from warpsmith.sandbox.emulator.request import Request
@@ -116,7 +116,7 @@ class GlobalAccess:
         shift = int(dtype.itemsize).bit_length() - 1
         for region, part in self._locate(request):
             places = part.base + (part.offset - region.start + region.pad)
-            if self.check_uninitialized and region.init is not None:
+            if self.check_uninitialized and region.init is not None and reads_memory(name, wanted):
                 self._check_written(region, part, places)
             self._note_store(region, part, atomic=True)
         index = (request.base + (request.offset - self.memory.low)) >> shift

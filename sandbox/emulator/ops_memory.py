@@ -126,7 +126,7 @@ def _atomic(c: Emitter, i: Instr) -> None:
         raise c.refuse()
     target, *rest = i.operands[1:] if returns else i.operands
     values = "".join(f"{c.read(operand, kind)}, " for operand in rest)
-    wanted = returns and not isinstance(i.operands[0], Sink)
+    wanted = returns and _is_wanted(c, i.operands[0])
     order = "" if _STRONG & set(i.parts) <= {"relaxed"} else "release"
     got = c.fresh(
         f"S.atomic(L, {space!r}, {name!r}, {_address(c, target)}, {kind!r}, ({values}), {c.site()}, {c.guard}, "
@@ -134,6 +134,11 @@ def _atomic(c: Emitter, i: Instr) -> None:
     )
     if wanted:
         c.write(i.operands[0], kind, got)
+
+
+def _is_wanted(c: Emitter, result: Operand) -> bool:
+    """Whether another instruction may look at the result."""
+    return not isinstance(result, Sink) and not (isinstance(result, Reg) and c.program.mentions[result.name] == 1)
 
 
 @opcode("cp")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from warpsmith.sandbox.emulator.atomics import apply_atomic
+from warpsmith.sandbox.emulator.atomics import apply_atomic, reads_memory
 from warpsmith.sandbox.emulator.hazards import ClusterHazards, Hazards
 from warpsmith.sandbox.emulator.lanes import Geometry
 from warpsmith.sandbox.emulator.request import Request
@@ -143,7 +143,9 @@ class SharedAccess:
         """Read-modify-write in lane order; the old values if `wanted`."""
         request.spread()
         offsets, rows = self._resolve(request, cluster)
-        if self.marks is not None:
+        if not reads_memory(name, wanted):
+            self._mark(request, offsets, rows)
+        elif self.marks is not None:
             self._check_written(request, offsets, rows)
         self._note(request, offsets, rows, "atomic")
         view = self.data.view(dtype)

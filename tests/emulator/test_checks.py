@@ -92,6 +92,22 @@ def test_uninitialized_local_and_output() -> None:
     caught(run(output, "k", (1,), (32,), [floats(32)], outs=[0]), "uninitialized", "arg0")
 
 
+def test_exchanges_write_and_other_atomics_read() -> None:
+    def launch(code: str, *, shared: bool = False) -> Run:
+        body = f"__shared__ float s[32]; float* p = s + threadIdx.x; {code} x[threadIdx.x] = *p;"
+        text = K + (f"(float* x) {{ {body} }}" if shared else f"(float* x) {{ float* p = x + threadIdx.x; {code} }}")
+        return run(cuda(text), "k", (1,), (32,), [data], outs=[0])
+
+    for shared in (False, True):
+        data = floats(32)
+        good(launch("atomicExch(p, 2.0f);", shared=shared))
+        assert (data == 2).all()
+        good(launch("atomicExch(p, 2.0f); atomicAdd(p, 1.0f);", shared=shared))
+        assert (data == 3).all()
+        for reads in ("if (atomicExch(p, 2.0f) > 1.0f) *p = 1.0f;", "atomicAdd(p, 1.0f);"):
+            caught(launch(reads, shared=shared), "uninitialized", "shared" if shared else "arg0")
+
+
 REVERSE = (
     K
     + """(float* x) {{

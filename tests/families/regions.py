@@ -199,6 +199,40 @@ def position(kind: str, x: torch.Tensor, dim: int) -> Case:
     return Case(f"{kind}{_suffix(x, [dim])}", region, {"in0": x}, {"out0": expected}, 0.0)
 
 
+def truths(x: torch.Tensor, dims: Sequence[int]) -> Case:
+    """`any`, `all` and the count of positive elements between two sums: partials of 1, 4 and 8 bytes."""
+    space, sizes = _reduced(x, dims), tuple(dims)
+    positive = x > 0
+    expected = {
+        "out0": x.sum(sizes), "out1": positive.sum(sizes), "out2": x.square().sum(sizes),
+        "out3": positive.any(sizes), "out4": positive.all(sizes),
+    }  # fmt: skip
+    lines = (line("up", "x > 0.0f", "x", ctype="bool"), line("q", "x * x", "x"))
+    reductions = (
+        Reduction("s", "sum", "x"), Reduction("n", "sum", "up", "long long"), Reduction("t", "sum", "q"),
+        Reduction("some", "any", "up", "bool"), Reduction("every", "all", "up", "bool"),
+    )  # fmt: skip
+    stores = [
+        space.store(reduction.var, ref, expected[ref], kept=True)
+        for reduction, ref in zip(reductions, expected, strict=True)
+    ]
+    region = build(space, [space.load("x", "in0", x)], stores, rounds=[Round(lines, reductions, ())], name="truths")
+    return Case(f"truths{_suffix(x, dims)}", region, {"in0": x}, expected, 1e-4)
+
+
+def truth(kind: str, x: torch.Tensor, dims: Sequence[int]) -> Case:
+    """`any`, `all`, `max` or the count (`sum`) of `x > 0`: one partial of 1 or of 8 bytes."""
+    space = _reduced(x, dims)
+    functions = {"any": torch.any, "all": torch.all, "max": torch.amax, "sum": torch.sum}
+    expected = functions[kind](x > 0, dim=tuple(dims))
+    ctype = "long long" if kind == "sum" else "bool"
+    lines = (line("up", "x > 0.0f", "x", ctype="bool"),)
+    rounds = [Round(lines, (Reduction("y", kind, "up", ctype),), ())]  # type: ignore[arg-type]
+    region = build(space, [space.load("x", "in0", x)], [space.store("y", "out0", expected, kept=True)],
+                   rounds=rounds, name=kind)  # fmt: skip
+    return Case(f"{kind} of truths{_suffix(x, dims)}", region, {"in0": x}, {"out0": expected}, 0.0)
+
+
 def mean(x: torch.Tensor, dims: Sequence[int]) -> Case:
     """Mean, with a finish line."""
     space = _reduced(x, dims)

@@ -90,6 +90,21 @@ def test_slot_values_compute_what_torch_does(case, compiler, spec_of, covering):
         assert_computes(compiler, case, spec.emit(values))
 
 
+@pytest.mark.parametrize("kind", ["any", "all", "max", "sum"])
+@pytest.mark.parametrize("finish", ["two_kernel", "last_block"])
+def test_truths_and_counts(kind, finish, compiler, spec_of):
+    case = regions.truth(kind, random(33, 65), [1])
+    assert_computes(compiler, case, spec_of(FAMILY, case.region).emit({"finish": finish}))
+
+
+@pytest.mark.parametrize("dims", [[0], [1], [0, 1]])
+def test_partials_of_mixed_sizes(dims, compiler, spec_of):
+    case = regions.truths(random(33, 65), dims)
+    spec = spec_of(FAMILY, case.region)
+    for values in (spec.naive, spec.sensible()):
+        assert_computes(compiler, case, spec.emit(values))
+
+
 def test_buffers_that_start_between_vectors_are_legal(compiler, spec_of):
     for case in (CASES[1], CASES[5]):
         spec = spec_of(FAMILY, case.region)

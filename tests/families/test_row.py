@@ -106,6 +106,22 @@ def test_clusters_share_an_unaligned_row(values, compiler, spec_of):
     assert_computes(compiler, case, spec.emit(values))
 
 
+@pytest.mark.parametrize("scheme", ["shuffle", "tree"])
+@pytest.mark.parametrize("cluster", [1, 2])
+def test_partials_of_mixed_sizes(cluster, scheme, compiler, spec_of):
+    row = random(2, 16_501)
+    for case in (regions.truths(row, [1]), *(regions.truth(kind, row, [1]) for kind in ("any", "all", "max", "sum"))):
+        spec = spec_of(FAMILY, case.region)
+        values = {"cluster": cluster, "scheme": scheme, "threads": 256}
+        assert spec.check(values) is None
+        assert_computes(compiler, case, spec.emit(values))
+
+
+def test_positions_of_a_wide_type_cross_a_cluster(compiler, spec_of):
+    case = regions.position("argmax", random(2, 16_501).double(), 1)
+    assert_computes(compiler, case, spec_of(FAMILY, case.region).emit({"cluster": 2, "threads": 256}))
+
+
 @pytest.mark.parametrize("residency", ["registers", "shared"])
 def test_buffers_that_start_between_vectors_are_legal(residency, compiler, spec_of):
     for case in (CASES[0], CASES[4]):
