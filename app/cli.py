@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import json as jsonlib
 import sys
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -118,6 +119,9 @@ def optimize(
 ) -> None:
     """Find the fastest verified kernels for one problem."""
     from warpsmith.app.display import make_display
+
+    _must_exist(problem)
+    display = make_display(json=json, jsonl=jsonl, quiet=quiet)
     from warpsmith.app.optimize import OptimizeSettings, run_optimize
 
     settings = OptimizeSettings(
@@ -126,7 +130,7 @@ def optimize(
         minutes=minutes,
         max_cost=max_cost, resume=resume, seed=seed, out=out,
     )  # fmt: skip
-    with make_display(json=json, jsonl=jsonl, quiet=quiet) as display:
+    with display:
         raise typer.Exit(run_optimize(settings, display))
 
 
@@ -213,8 +217,18 @@ def _overrides(pairs: list[str] | None) -> dict[str, str]:
     return found
 
 
+def _must_exist(problem: str) -> None:
+    """A file that is not there is told before the seconds that importing torch takes."""
+    path = Path(problem.rpartition(":")[0] or problem)
+    if not path.exists() and not Path(problem).exists():
+        raise UserError(f"{path}: no such file; check the path")
+
+
 def _fail(error: WarpsmithError) -> NoReturn:
     typer.echo(f"error: {error}", err=True)
+    if "--json" in sys.argv:
+        document = {"error": {"message": str(error), "kind": type(error).__name__, "exit_code": error.exit_code}}
+        typer.echo(jsonlib.dumps(document, indent=2))
     sys.exit(error.exit_code)
 
 

@@ -10,9 +10,10 @@ import os
 import sys
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TextIO
 
 from warpsmith.app.wording import outcome_line
+from warpsmith.kernels.errors import UserError
 
 
 class Display(Protocol):
@@ -38,15 +39,33 @@ class Display(Protocol):
 
 
 class _Base:
-    """No-op rendering; also the context manager all share."""
+    """No-op rendering; also the context manager all share.
+
+    While it is entered, stdout belongs to the display: whatever else writes there (a problem file that prints, also
+    from C or from a child process) comes out on stderr.
+    """
+
+    _out: TextIO | None = None
 
     def __enter__(self) -> Self:
+        sys.stdout.flush()
+        self._out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        os.dup2(2, 1)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        return None
+        if self._out is not None:
+            sys.stdout.flush()
+            self._out.flush()
+            os.dup2(self._out.fileno(), 1)
+            self._out.close()
+            self._out = None
+
+    def _print(self, text: str) -> None:
+        """A line on the real stdout."""
+        print(text, file=self._out or sys.stdout, flush=True)
 
     def phase(self, text: str) -> None:
         """Ignored."""
@@ -60,7 +79,7 @@ class _Base:
 
     def result(self, document: Mapping[str, Any], text: str) -> None:
         """The reader's text on stdout."""
-        print(text, flush=True)
+        self._print(text)
 
 
 class QuietDisplay(_Base):
@@ -75,7 +94,7 @@ class JsonDisplay(QuietDisplay):
 
     def result(self, document: Mapping[str, Any], text: str) -> None:
         """The document, indented."""
-        print(jsonlib.dumps(document, indent=2), flush=True)
+        self._print(jsonlib.dumps(document, indent=2))
 
 
 class JsonlDisplay(QuietDisplay):
@@ -87,7 +106,7 @@ class JsonlDisplay(QuietDisplay):
 
     def event(self, kind: str, data: Mapping[str, Any]) -> None:
         """One line."""
-        print(jsonlib.dumps({"kind": kind, **data}), flush=True)
+        self._print(jsonlib.dumps({"kind": kind, **data}))
 
     def result(self, document: Mapping[str, Any], text: str) -> None:
         """The last line."""
@@ -129,6 +148,7 @@ class RichDisplay(_Base):
         self.task = self.progress.add_task("starting", total=None)
 
     def __enter__(self) -> Self:
+        super().__enter__()
         self.progress.start()
         return self
 
@@ -136,6 +156,7 @@ class RichDisplay(_Base):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.progress.stop()
+        super().__exit__(kind, error, trace)
 
     def phase(self, text: str) -> None:
         """Shown beside the bar."""
@@ -146,7 +167,9 @@ class RichDisplay(_Base):
         if kind == "outcome":
             failed = data.get("status") not in ("ok", "screened")
             style = "red" if failed else ("bold green" if data.get("best") else "")
-            self.console.print(outcome_line(data), style=style, highlight=False, markup=False)
+            self.console.print(
+                outcome_line(data), style=style, highlight=False, markup=False, no_wrap=True, overflow="ellipsis"
+            )
             self.progress.update(self.task, completed=data.get("index"), total=data.get("budget"))
 
     def note(self, text: str) -> None:
@@ -156,11 +179,13 @@ class RichDisplay(_Base):
     def result(self, document: Mapping[str, Any], text: str) -> None:
         """The bar goes, the text stays on stdout."""
         self.progress.stop()
-        print(text, flush=True)
+        self._print(text)
 
 
 def make_display(*, json: bool, jsonl: bool, quiet: bool) -> Display:
     """The rendering for these flags and this terminal (NO_COLOR and dumb terminals get plain lines)."""
+    if json and jsonl:
+        raise UserError("--json and --jsonl exclude each other: one document, or events as they happen")
     if json:
         return JsonDisplay()
     if jsonl:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from warpsmith.agents.registry import make_policy
 from warpsmith.app.display import Display
-from warpsmith.app.wording import verdict_text
+from warpsmith.app.wording import count, verdict_text
 from warpsmith.app.workbench import Bench, open_bench, open_run, roof_for, specs_of, write_manifest
 from warpsmith.graph.run import SearchResult, run_search
 from warpsmith.graph.state import SearchSettings
@@ -72,6 +72,7 @@ class Finished:
 def run_optimize(settings: OptimizeSettings, display: Display) -> int:
     """Runs the command and shows the result; returns the exit code."""
     _refuse_early(settings)
+    settings = _as_before(settings)
     display.phase(f"reading {settings.problem}")
     bench = open_bench(
         settings.problem, device=settings.device, arch=settings.arch, overrides=settings.overrides,
@@ -132,6 +133,18 @@ def _refuse_early(settings: OptimizeSettings) -> None:
     make_policy(settings.policy)
 
 
+def _as_before(settings: OptimizeSettings) -> OptimizeSettings:
+    """A run that is resumed keeps its sizes, inputs and mode where the command line says nothing of them."""
+    if settings.resume is None or settings.overrides or settings.inputs:
+        return settings
+    with RunStore.open(settings.resume, writable=False) as store:
+        before = store.manifest().config
+    return replace(
+        settings, overrides=before.get("overrides") or {}, inputs=before.get("inputs"),
+        mode=before.get("mode", settings.mode),
+    )  # fmt: skip
+
+
 def document(finished: Finished) -> dict[str, Any]:
     """The one JSON document of `--json`."""
     result = finished.result
@@ -151,7 +164,8 @@ def document(finished: Finished) -> dict[str, Any]:
 def summary(finished: Finished) -> str:
     """The same for a reader."""
     result = finished.result
-    counted = f"{result.screened} candidates, {result.full_verdicts} full verdicts, {result.elapsed_s:.1f} s"
+    seen = count(result.screened, "candidate")
+    counted = f"{seen}, {count(result.full_verdicts, 'full verdict')}, {result.elapsed_s:.1f} s"
     if result.best is None:
         text = f"nothing verified ({counted}); failures are in {finished.folder}/results.jsonl"
     else:

@@ -15,6 +15,11 @@ def duration(us: float) -> str:
     return f"{us:.1f} µs" if us < 1e3 else f"{us / 1e3:.2f} ms"
 
 
+def count(number: int, noun: str) -> str:
+    """`1 candidate`, `2 candidates`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def slots_text(slots: Mapping[str, Any], limit: int = 8) -> str:
     """Choice slots as `name=value`; code slots (multi-line or long text) are left out."""
     short = [f"{name}={value}" for name, value in slots.items() if len(str(value)) <= 24 and "\n" not in str(value)]
