@@ -4,14 +4,14 @@ shipped."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
 
 from warpsmith.kernels.problem import Instance
 
-Domain = Literal["fixed", "probability", "log_probability", "unit", "positive", "real"]
+Domain = Literal["fixed", "labels", "probability", "log_probability", "unit", "positive", "real"]
 
 SHIPPED = "shipped"
 _TILE = 1024
@@ -88,15 +88,35 @@ class InputDomain:
     masked: bool = False
     """At least a tenth of the values are exact zeros: their places are kept."""
     symmetric: bool = False
+    sign: int = 0
+    """The sign that all drawn values get, or 0."""
+    still: str = ""
+    """Not empty: every call of `get_inputs` gives the same values, and what they look like."""
 
 
-def domain_of(value: Any) -> InputDomain:
-    """Reads a domain off shipped values. Integers, labels held as floats and Python numbers are `fixed`."""
-    if not isinstance(value, torch.Tensor) or not value.is_floating_point() or value.numel() == 0:
+def domain_of(value: Any, *, still: bool) -> InputDomain:
+    """Reads a domain off shipped values; `still` says that `get_inputs` gives the same ones every time. Integers and
+    Python numbers are `fixed`; so are labels held as floats where `get_inputs` itself varies them."""
+    if not isinstance(value, torch.Tensor) or value.numel() == 0:
         return InputDomain("fixed")
-    if _overlaps(value) or bool((value == value.round()).all()):
+    if not value.is_floating_point():
+        what = "booleans" if value.dtype is torch.bool else "integers" if not value.is_complex() else "complex"
+        return InputDomain("fixed", still=f"its values are {what}" if still else "")
+    core = _core(value)
+    low, high = float(core.min()), float(core.max())
+    integral = bool((core == core.round()).all())
+    if low == high and still and (integral or core.numel() > 1) and _unit_dim(core) is None:
+        sign = (low > 0) - (low < 0)
+        return InputDomain("real", sign=sign, still="it is constant")
+    if integral:
+        if still:
+            return InputDomain("labels", symmetric=_symmetric(core), still="its values look like labels")
         return InputDomain("fixed")
-    low, high = float(value.min()), float(value.max())
+    return _continuous(core, low, high)
+
+
+def _continuous(value: torch.Tensor, low: float, high: float) -> InputDomain:
+    """The domain of values that are not all whole."""
     dim = _unit_dim(value) if low >= 0 else None
     if dim is not None:
         return InputDomain("probability", dim)
@@ -104,10 +124,13 @@ def domain_of(value: Any) -> InputDomain:
     if dim is not None:
         return InputDomain("log_probability", dim)
     masked = float((value == 0).sum()) >= 0.1 * value.numel()
-    square = value.dim() >= 2 and value.shape[-1] == value.shape[-2] > 1
-    symmetric = square and bool((value == value.mT).all())
     domain: Domain = "real" if low < 0 else "unit" if high <= 1 else "positive"
-    return InputDomain(domain, masked=masked, symmetric=symmetric)
+    return InputDomain(domain, masked=masked, symmetric=_symmetric(value))
+
+
+def _symmetric(value: torch.Tensor) -> bool:
+    square = value.dim() >= 2 and value.shape[-1] == value.shape[-2] > 1
+    return square and bool((value == value.mT).all())
 
 
 def draw_inputs(
@@ -125,10 +148,31 @@ def draw_inputs(
             continue
         generator = torch.Generator(device=value.device)
         generator.manual_seed((seed + 7919 * (position + 1)) % 2**63)
-        flat = torch.empty(value.numel(), dtype=value.dtype, device=value.device)
-        drawn = kind.draw(flat, generator).view(value.shape)
-        inputs.append(_like(value, _within(drawn, value, domain, signed)))
+        core = _core(value)
+        if domain.domain == "labels":
+            drawn = _redrawn(core, generator, domain.symmetric)
+        else:
+            flat = torch.empty(core.numel(), dtype=core.dtype, device=core.device)
+            drawn = _within(kind.draw(flat, generator).view(core.shape), core, domain, signed)
+        made = _like(core, drawn)
+        inputs.append(made if made.shape == value.shape else made.expand(value.shape))
     return inputs
+
+
+def _redrawn(value: torch.Tensor, generator: torch.Generator, symmetric: bool) -> torch.Tensor:
+    """Slices along the first dimension where they differ, drawn with replacement: each row of a mask, each one-hot
+    vector stays whole. What is sorted or symmetric stays so."""
+    dim = next(d for d in range(value.dim()) if bool((value != value.narrow(d, 0, 1)).any()))
+    dim = value.dim() - 1 if symmetric else dim
+    count = value.shape[dim]
+    picks = torch.randint(0, count, (count,), generator=generator, device=value.device)
+    if value.numel() == count:
+        flat = value.flatten()
+        rises = bool((flat[1:] >= flat[:-1]).all())
+        if rises or bool((flat[1:] <= flat[:-1]).all()):
+            picks = picks.sort().values
+    drawn = value.index_select(dim, picks)
+    return drawn.index_select(dim - 1, picks) if symmetric else drawn
 
 
 def perturb_parameters(instance: Instance, *, seed: int) -> None:
@@ -149,9 +193,22 @@ def perturb_parameters(instance: Instance, *, seed: int) -> None:
                 tensor.mul_(noise.mul_(0.2).add_(1))
 
 
-def narrowed(domains: Sequence[InputDomain]) -> bool:
-    """Whether drawing without `signed` would give anything else."""
-    return any(domain.domain in ("unit", "positive") for domain in domains)
+def attempts(domains: Sequence[InputDomain]) -> list[tuple[list[InputDomain], bool]]:
+    """Domains and `signed` for draws, the widest first: where the module refuses values unlike the shipped ones,
+    a later attempt may do."""
+    signs = (True, False) if any(domain.domain in ("unit", "positive") for domain in domains) else (True,)
+    given = [replace(domain, domain="fixed") if domain.still else domain for domain in domains]
+    tries = [list(domains)] if given == list(domains) else [list(domains), given]
+    return [(one, signed) for one in tries for signed in signs]
+
+
+def never_varied(domains: Sequence[InputDomain]) -> list[str]:
+    """A note for each input that keeps its shipped values in every draw."""
+    return [
+        f"input in{position} was never varied: {domain.still}"
+        for position, domain in enumerate(domains)
+        if domain.still and domain.domain == "fixed"
+    ]
 
 
 def _within(drawn: torch.Tensor, shipped: torch.Tensor, domain: InputDomain, signed: bool) -> torch.Tensor:
@@ -159,6 +216,8 @@ def _within(drawn: torch.Tensor, shipped: torch.Tensor, domain: InputDomain, sig
         return drawn.softmax(domain.dim)
     if domain.domain == "log_probability":
         return drawn.log_softmax(domain.dim)
+    if domain.sign:
+        return drawn.abs_().mul_(domain.sign)
     if not signed and domain.domain == "unit":
         drawn = drawn.sigmoid_()
     elif not signed and domain.domain == "positive":
@@ -179,13 +238,18 @@ def _like(shipped: torch.Tensor, drawn: torch.Tensor) -> torch.Tensor:
 
 def copy_of(value: torch.Tensor) -> torch.Tensor:
     """The same contents, strides and storage offset at another address."""
-    copied = _like(value, value)
-    return copied.clone() if copied.data_ptr() == value.data_ptr() else copied
+    core = _core(value)
+    copied = _like(core, core)
+    copied = copied.clone() if copied.data_ptr() == core.data_ptr() else copied
+    return copied if core is value else copied.expand(value.shape)
 
 
-def _overlaps(value: torch.Tensor) -> bool:
-    """Whether two elements share memory, as after `expand`."""
-    return any(stride == 0 and size > 1 for size, stride in zip(value.shape, value.stride(), strict=True))
+def _core(value: torch.Tensor) -> torch.Tensor:
+    """A view of the elements that do not share memory: what was expanded, before it was."""
+    for dim, (size, stride) in enumerate(zip(value.shape, value.stride(), strict=True)):
+        if stride == 0 and size > 1:
+            value = value.narrow(dim, 0, 1)
+    return value
 
 
 def _unit_dim(value: torch.Tensor) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -28,6 +29,19 @@ from warpsmith.tools.evaluate import Evaluator
 _R = TypeVar("_R", bound=Record)
 
 SCALARS = ("i32", "i64", "u32", "f32", "f64")
+_INTEGERS = {"i32": (-(2**31), 2**31 - 1), "i64": (-(2**63), 2**63 - 1), "u32": (0, 2**32 - 1)}
+DTYPES = {
+    name: getattr(torch, name).itemsize
+    for name in (
+        "float32", "float64", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "bool",
+        "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+    )
+}  # fmt: skip
+"""What a buffer may hold, with the bytes of an element."""
+SCRATCH_GPU = 16 << 30
+"""Bytes that the buffers of a plan may take together."""
+SCRATCH_CPU = 1 << 30
+"""The same in the emulator."""
 _MAX_SOURCE = 4 << 20
 _RESERVED = re.compile(r"(in|out)\d+|param:.*")
 
@@ -35,7 +49,8 @@ _RESERVED = re.compile(r"(in|out)\d+|param:.*")
 async def judge(evaluator: Evaluator, problem: Problem, folder: Path) -> Outcome:
     """Loads a candidate folder, checks that its plan fits the problem, and gives the full verdict."""
     candidate = load_candidate(folder)
-    check_plan(candidate.plan, problem, folder / "launch.json")
+    limit = SCRATCH_GPU if evaluator.target.kind == "gpu" else SCRATCH_CPU
+    check_plan(candidate.plan, problem, folder / "launch.json", scratch_bytes=limit)
     return (await evaluator.evaluate([candidate], level="full"))[0]
 
 
@@ -66,16 +81,19 @@ def load_plan(path: Path) -> LaunchPlan:
     for name, buffer in _dict(document.get("buffers", {}), path, "buffers").items():
         if _RESERVED.fullmatch(name):
             raise UserError(f"{path}: buffers: {name!r} is a reserved name")
-        _validated(Buffer, buffer, f"{path}: buffers.{name}")
+        _check_buffer(_validated(Buffer, buffer, f"{path}: buffers.{name}"), f"{path}: buffers.{name}")
     plan = _validated(LaunchPlan, document, str(path))
     if not plan.steps:
         raise UserError(f"{path}: steps is empty: nothing would be launched")
+    _check_scratch(plan, path, SCRATCH_GPU)
     _check_names(plan, path)
     return plan
 
 
-def check_plan(plan: LaunchPlan, problem: Problem, path: Path) -> None:
-    """Whether every name in the plan exists for this problem, and every output is written by some step."""
+def check_plan(plan: LaunchPlan, problem: Problem, path: Path, *, scratch_bytes: int = SCRATCH_GPU) -> None:
+    """Whether every name in the plan exists for this problem, every output is written by some step, and the
+    scratch buffers fit."""
+    _check_scratch(plan, path, scratch_bytes)
     meta = problem.instantiate(device="meta", seed=0)
     outputs = len(meta.run())
     known = {f"in{n}" for n in range(len(meta.inputs))} | {f"out{n}" for n in range(outputs)}
@@ -117,10 +135,46 @@ def _names(plan: LaunchPlan) -> Iterable[tuple[str, str]]:
 def _check_step(step: Any, where: str) -> None:
     if not isinstance(step, dict) or ("kernel" in step) == ("library" in step):
         raise UserError(f"{where}: a step has either `kernel` or `library`")
+    arguments = step.get("args")
+    for position, argument in enumerate(arguments if isinstance(arguments, list) else []):
+        if isinstance(argument, dict):
+            _check_scalar(argument, f"{where}.args[{position}]")
     _validated(KernelStep if "kernel" in step else LibraryStep, step, where)
-    for position, argument in enumerate(step["args"]):
-        if isinstance(argument, dict) and (len(argument) != 1 or next(iter(argument)) not in SCALARS):
-            raise UserError(f"{where}.args[{position}]: a typed scalar is one of {', '.join(SCALARS)}")
+
+
+def _check_scalar(argument: dict[str, Any], where: str) -> None:
+    if len(argument) != 1 or next(iter(argument)) not in SCALARS:
+        raise UserError(f"{where}: a typed scalar is one of {', '.join(SCALARS)}")
+    ((kind, value),) = argument.items()
+    if kind not in _INTEGERS:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise UserError(f"{where}: an {kind} takes a number, not {value!r}")
+        return
+    name = f"an {kind}" if kind.startswith("i") else f"a {kind}"
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise UserError(f"{where}: {name} takes an integer, not {value!r}")
+    low, high = _INTEGERS[kind]
+    if not low <= value <= high:
+        raise UserError(f"{where}: {name} takes an integer from {low} to {high}, not {value}")
+
+
+def _check_buffer(buffer: Buffer, where: str) -> None:
+    if buffer.dtype not in DTYPES:
+        raise UserError(f"{where}.dtype: {buffer.dtype!r} is not known; there are {', '.join(DTYPES)}")
+    for dim, size in enumerate(buffer.shape):
+        if size <= 0:
+            raise UserError(f"{where}.shape[{dim}]: a size is at least 1, not {size}")
+
+
+def _check_scratch(plan: LaunchPlan, path: Path, limit: int) -> None:
+    sizes = {name: DTYPES[one.dtype] * math.prod(one.shape) for name, one in plan.buffers.items()}
+    total = sum(sizes.values())
+    if total > limit:
+        largest = max(sizes, key=sizes.__getitem__)
+        raise UserError(
+            f"{path}: buffers.{largest}.shape: the buffers take {total:,} bytes together; at most "
+            f"{limit >> 30} GiB ({limit:,} bytes) are given here"
+        )
 
 
 def _validated(kind: type[_R], document: Any, where: str) -> _R:

@@ -19,6 +19,11 @@ class Layout:
     strides: tuple[int, ...]
     dtype: torch.dtype
 
+    @property
+    def row_major(self) -> bool:
+        """Whether elements lie in memory in the order of their indices."""
+        return torch.empty_strided(self.shape, self.strides, device="meta").is_contiguous()
+
 
 def layout_of(value: torch.Tensor) -> Layout:
     """Eager's own layout where it fills its memory without gaps, else contiguous."""

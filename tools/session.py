@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -16,16 +16,26 @@ from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.problem import Instance, Problem, ProblemRef, load_ref
 from warpsmith.sandbox.backend import Argument, Backend
 from warpsmith.tools import oracle
-from warpsmith.tools.compare import Yardstick, checksum, memory_of, wider, yardstick
+from warpsmith.tools.compare import (
+    ExactYardstick,
+    Yardstick,
+    checksum,
+    exact_yardstick,
+    memory_of,
+    wider,
+    wider_exact,
+    yardstick,
+)
 from warpsmith.tools.inputs import (
     KINDS,
     QUICK,
     SHIPPED,
     InputDomain,
     Kind,
+    attempts,
     domain_of,
     draw_inputs,
-    narrowed,
+    never_varied,
     perturb_parameters,
 )
 from warpsmith.tools.outputs import GuardedOutputs, Layout, layout_of
@@ -50,8 +60,8 @@ class InputSet:
     instance: Instance
     inputs: list[Any]
     references: tuple[torch.Tensor, ...]
-    yardsticks: tuple[Yardstick | None, ...]
-    """None for integer outputs."""
+    yardsticks: tuple[Yardstick | ExactYardstick, ...]
+    """The latter for outputs of integers and booleans."""
     layouts: tuple[Layout, ...]
     sums: Mapping[str, tuple[int, int, int]]
     """Checksums of inputs, parameters and references before any candidate ran."""
@@ -60,13 +70,14 @@ class InputSet:
     @property
     def bytes(self) -> int:
         """Memory held, weights aside."""
-        held = [*self.inputs, *self.references]
+        held = [*self.inputs, *_judged_by(self.references, self.yardsticks).values()]
         return sum(value.nbytes for value in held if isinstance(value, torch.Tensor))
 
     def arguments(self) -> dict[str, Argument]:
         """`inN` and `param:NAME` for a launch."""
-        named: dict[str, Argument] = {f"in{n}": value for n, value in enumerate(self.inputs)}
-        return named | {f"param:{name}": tensor for name, tensor in self.instance.parameters.items()}
+        return _named_inputs(self.inputs) | {
+            f"param:{name}": tensor for name, tensor in self.instance.parameters.items()
+        }
 
     def changed(self) -> list[str]:
         """Names of inputs and parameters whose memory is no longer what it was."""
@@ -74,7 +85,7 @@ class InputSet:
 
     def spoilt(self) -> bool:
         """Whether somebody wrote into a reference."""
-        named = _named_references(self.references)
+        named = _judged_by(self.references, self.yardsticks)
         return any(total != self.sums[name] for name, total in _sums(named).items())
 
 
@@ -190,9 +201,15 @@ class Session:
             if self.backend.torch_device.type == "cpu":
                 self._check_size()
             device = str(self.backend.torch_device)
-            self._shipped = self.problem.instantiate(device=device, seed=self._entropy)
-            self._domains = [domain_of(value) for value in self._shipped.inputs]
-            self._shipped.inputs = []
+            made = self.problem.instantiate(device=device, seed=self._entropy)
+            before = _sums(_named_inputs(made.inputs))
+            # One draw at a time: two may not fit.
+            made.inputs = []
+            again = made.fresh_inputs(self._entropy + 3)
+            after = _sums(_named_inputs(again))
+            still = [f"in{n}" in after and before.get(f"in{n}") == after[f"in{n}"] for n in range(len(again))]
+            self._domains = [domain_of(value, still=one) for value, one in zip(again, still, strict=True)]
+            self._shipped = made
         return self._shipped
 
     @property
@@ -229,34 +246,39 @@ class Session:
             self.input_set(SHIPPED)
         instance = self.shipped if kind.draw is None else self._varied()
         position = [one.name for one in KINDS].index(kind.name)
-        attempts = (True, False) if kind.draw is not None and narrowed(self._domains) else (True,)
-        for signed in attempts:
-            made = self._referenced(kind, instance, self._draw(kind, instance, position, signed), on_cpu_at_need)
+        for domains, signed in attempts(self._domains) if kind.draw is not None else [(self._domains, True)]:
+            inputs = self._draw(kind, instance, position, domains, signed)
+            made = self._referenced(kind, instance, inputs, on_cpu_at_need)
             if isinstance(made, InputSet):
-                return self._with_more_draws(made, position, signed)
+                made = replace(made, notes=(*made.notes, *never_varied(domains)))
+                return self._with_more_draws(made, position, domains, signed)
             self.dropped[kind.name] = made
         return None
 
-    def _draw(self, kind: Kind, instance: Instance, position: int, signed: bool) -> list[Any]:
+    def _draw(
+        self, kind: Kind, instance: Instance, position: int, domains: Sequence[InputDomain], signed: bool
+    ) -> list[Any]:
         seed = self._entropy + 17 * (position + 1)
-        return draw_inputs(kind, instance, self._domains, seed=seed, signed=signed)
+        return draw_inputs(kind, instance, domains, seed=seed, signed=signed)
 
-    def _with_more_draws(self, made: InputSet, position: int, signed: bool) -> InputSet:
+    def _with_more_draws(self, made: InputSet, position: int, domains: Sequence[InputDomain], signed: bool) -> InputSet:
         """Where an output has few elements, eager's error on further draws is counted in."""
-        counts = [truth.numel() for truth in made.references if truth.is_floating_point()]
+        counts = [truth.numel() for truth in made.references]
         if not counts or min(counts) > _FEW:
             return made
         measures = list(made.yardsticks)
         for extra in range(1, _DRAWS):
-            other = self._draw(made.kind, made.instance, position + extra * len(KINDS), signed)
+            other = self._draw(made.kind, made.instance, position + extra * len(KINDS), domains, signed)
             try:
                 produced = oracle.eager(made.instance, other)
                 truths = oracle.reference64(made.instance, other).outputs
             except oracle.Undefined:
                 continue
             for index, (measure, truth, value) in enumerate(zip(measures, truths, produced, strict=True)):
-                if measure is not None:
+                if isinstance(measure, Yardstick):
                     measures[index] = wider(measure, yardstick(truth, value))
+                else:
+                    measures[index] = wider_exact(measure, exact_yardstick(truth, value))
         return replace(made, yardsticks=tuple(measures))
 
     def _varied(self) -> Instance:
@@ -274,10 +296,10 @@ class Session:
         if shapes != [tuple(value.shape) for value in reference.outputs]:
             return "float64 gives outputs of other shapes"
         measures = tuple(
-            yardstick(truth, value) if value.is_floating_point() else None
+            yardstick(truth, value) if value.is_floating_point() else exact_yardstick(truth, value)
             for truth, value in zip(reference.outputs, produced, strict=True)
         )
-        floats = [measure for measure in measures if measure is not None]
+        floats = [measure for measure in measures if isinstance(measure, Yardstick)]
         finite = all(measure.finite for measure in floats)
         if kind.name == SHIPPED:
             self._shipped_finite = finite
@@ -289,7 +311,7 @@ class Session:
         self.dropped.pop(kind.name, None)
         layouts = tuple(layout_of(value) for value in produced)
         made = InputSet(kind, instance, inputs, reference.outputs, measures, layouts, {}, reference.notes)
-        sums = _sums({**made.arguments(), **_named_references(reference.outputs)})
+        sums = _sums({**made.arguments(), **_judged_by(reference.outputs, measures)})
         return replace(made, sums=sums)
 
     def _check_size(self) -> None:
@@ -305,8 +327,17 @@ class Session:
             )
 
 
-def _named_references(references: tuple[torch.Tensor, ...]) -> dict[str, torch.Tensor]:
-    return {f"reference {index}": value for index, value in enumerate(references)}
+def _named_inputs(inputs: Sequence[Any]) -> dict[str, Argument]:
+    return {f"in{n}": value for n, value in enumerate(inputs)}
+
+
+def _judged_by(
+    references: Sequence[torch.Tensor], measures: Sequence[Yardstick | ExactYardstick]
+) -> dict[str, torch.Tensor]:
+    """The tensors that candidates are compared with, by name."""
+    named = {f"reference {index}": value for index, value in enumerate(references)}
+    exact = {index: one.eager for index, one in enumerate(measures) if isinstance(one, ExactYardstick)}
+    return named | {f"eager {index}": value for index, value in exact.items()}
 
 
 def _sums(arguments: Mapping[str, Argument]) -> dict[str, tuple[int, int, int]]:

@@ -15,9 +15,9 @@ import torch
 
 from warpsmith.kernels.records import CompileReport, Counters, Failure, LaunchPlan, VerifyReport
 from warpsmith.sandbox.backend import Loaded
-from warpsmith.tools.compare import Comparison, compare, compare_exact, same_bits
+from warpsmith.tools.compare import Comparison, ExactYardstick, compare, compare_exact, same_bits
 from warpsmith.tools.inputs import SHIPPED
-from warpsmith.tools.outputs import GuardedOutputs
+from warpsmith.tools.outputs import GuardedOutputs, Layout
 from warpsmith.tools.session import InputSet, Session, session_for
 
 _FIRST_POISON = 0xFF
@@ -157,15 +157,21 @@ def _judge(inputs: InputSet, outputs: GuardedOutputs, progress: _Progress) -> Fa
         progress.note(found)
         if found.problem is not None:
             kind = "nonfinite" if "NaN" in found.problem else "mismatch"
-            return _wrong(kind, f"out{index} on `{inputs.kind.name}` inputs: {found.problem}")
+            hint = _layout_hint(index, outputs.layouts[index])
+            return _wrong(kind, f"out{index} on `{inputs.kind.name}` inputs: {found.problem}{hint}")
     return None
+
+
+def _layout_hint(index: int, layout: Layout) -> str:
+    """What an author may have missed: an output need not be in row-major order."""
+    return "" if layout.row_major else f"; out{index} has the strides {layout.strides} of eager's output"
 
 
 def compare_output(inputs: InputSet, index: int, value: torch.Tensor) -> Comparison:
     """One output against its reference by the rule of its dtype."""
     measure, reference = inputs.yardsticks[index], inputs.references[index]
-    if measure is None:
-        return compare_exact(value, reference, inputs.inputs)
+    if isinstance(measure, ExactYardstick):
+        return compare_exact(value, reference, measure, inputs.inputs)
     return compare(value, reference, measure, by_ratio=inputs.kind.zero_mean)
 
 

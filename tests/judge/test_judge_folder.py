@@ -8,11 +8,19 @@ import pytest
 
 from warpsmith.kernels.errors import UserError
 from warpsmith.tools.evaluate import Evaluator
-from warpsmith.tools.judge import check_plan, judge, load_candidate
+from warpsmith.tools.judge import SCRATCH_CPU, check_plan, judge, load_candidate
 from warpsmith.tools.null import NullCompiler
 from warpsmith.tools.target import Target
 
 STEP = {"kernel": "softmax", "grid": [8, 1, 1], "block": [128, 1, 1], "args": ["in0", "out0", {"i32": 300}]}
+
+
+def scratch(**fields):
+    return {"steps": [STEP], "buffers": {"t": {"dtype": "float32", "shape": [4], **fields}}}
+
+
+def scalar(**argument):
+    return {"steps": [{**STEP, "args": ["in0", "out0", argument]}]}
 
 
 def folder(tmp_path, document, source="// device code"):
@@ -52,6 +60,18 @@ def test_the_documented_example_loads(tmp_path):
         ({"steps": [STEP], "buffers": {"out0": {"dtype": "float32", "shape": [1]}}}, "reserved"),
         ({"steps": [STEP], "buffers": {"t": {"shape": [1]}}}, r"buffers\.t\.dtype"),
         ({"steps": {"kernel": "k"}}, "must be a list"),
+        (scratch(dtype="float99"), r"launch\.json: buffers\.t\.dtype: 'float99' is not known.*float32"),
+        (scratch(dtype="Tensor"), r"buffers\.t\.dtype"),
+        (scratch(shape=[4, -1]), r"buffers\.t\.shape\[1\]: a size is at least 1, not -1"),
+        (scratch(shape=[0]), r"buffers\.t\.shape\[0\]"),
+        (scratch(shape=[10**13]), r"launch\.json: buffers\.t\.shape: .* at most 16 GiB"),
+        (scratch(shape=[2**40, 2**40]), "at most 16 GiB"),
+        (scalar(i32="abc"), r"steps\[0\]\.args\[2\]: an i32 takes an integer, not 'abc'"),
+        (scalar(i64=1.5), "an i64 takes an integer, not 1.5"),
+        (scalar(u32=-1), "a u32 takes an integer from 0 to 4294967295"),
+        (scalar(i32=2**31), "an i32 takes an integer from"),
+        (scalar(f32="abc"), "an f32 takes a number, not 'abc'"),
+        (scalar(i32=True), "takes an integer, not True"),
     ],
 )
 def test_bad_plans_are_named(tmp_path, document, message):
@@ -80,6 +100,14 @@ def test_a_plan_for_another_problem(tmp_path):
         check("in0", "param:weight", "out0")
     with pytest.raises(UserError, match="no step is given out0"):
         check("in0")
+
+
+def test_scratch_beyond_the_target_is_refused(tmp_path):
+    loaded = problems.problem(tmp_path, problems.SOFTMAX)
+    plan = load_candidate(folder(tmp_path, scratch(shape=[2**29]))).plan
+    check_plan(plan, loaded, tmp_path / "launch.json")
+    with pytest.raises(UserError, match=r"buffers\.t\.shape: .* at most 1 GiB"):
+        check_plan(plan, loaded, tmp_path / "launch.json", scratch_bytes=SCRATCH_CPU)
 
 
 def test_a_foreign_folder_gets_a_full_verdict(tmp_path):

@@ -160,6 +160,20 @@ def test_a_crash_is_a_failure_and_spoilt_references_are_renewed(tmp_path):
     assert run().ok
 
 
+def test_a_mismatch_names_strides_that_are_not_row_major(tmp_path):
+    text = problems.SOFTMAX.replace("torch.softmax(x, dim=1)", "x.t() * 2")
+
+    def contiguous(x, out):
+        out.as_strided((300, 8), (8, 1), out.storage_offset()).copy_(x.t() * 2)
+
+    assert judge(tmp_path, text, lambda x, out: out.copy_(x.t() * 2))[0].ok
+    report, _ = judge(tmp_path, text, contiguous)
+    assert report.failure.kind == "mismatch"
+    assert "out0 has the strides (1, 300) of eager's output" in report.failure.message
+    report, _ = judge(tmp_path, problems.SOFTMAX, lambda x, out: out.zero_())
+    assert "strides" not in report.failure.message
+
+
 def test_too_large_for_the_emulator_names_the_remedy(tmp_path):
     loaded = problems.problem(tmp_path, problems.SOFTMAX, rows="1000000")
     session = Session(loaded, ScriptedBackend({"k": softmax}), 1 << 28)
