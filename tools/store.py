@@ -40,7 +40,7 @@ def room_needed(folder: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in _NO_ROOM:
             raise no_room(folder, error.strerror or "no space") from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.ENODEV):
             raise UserError(f"cannot write {folder} ({error.strerror}): choose --out DIR") from error
         raise
 
