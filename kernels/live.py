@@ -74,7 +74,8 @@ def save_live(target: Callable[..., Any], example_inputs: Sequence[Any], folder:
 
 def _check_inputs(example_inputs: Any) -> None:
     if not isinstance(example_inputs, (list, tuple)):
-        raise UserError(f"example_inputs is a list or tuple of forward's arguments, not a {type(example_inputs).__name__}")
+        kind = type(example_inputs).__name__
+        raise UserError(f"example_inputs is a list or tuple of forward's arguments, not a {kind}")
     tensors = [leaf for leaf in pytree.tree_leaves(example_inputs) if isinstance(leaf, torch.Tensor)]
     if not tensors:
         raise UserError("example_inputs holds no tensors; give one example of every argument of forward")
