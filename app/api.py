@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 from warpsmith.app.display import QuietDisplay
 from warpsmith.app.optimize import Finished, OptimizeSettings, optimize_bench
 from warpsmith.app.workbench import bench_for
+from warpsmith.kernels.errors import UserError
+from warpsmith.kernels.live import LOADING_MAIN
 from warpsmith.kernels.problem import live_problem
 
 
@@ -32,6 +35,8 @@ def optimize(
     run folder, the best outcome (None where nothing was verified) and the counts. Raises UserError for input that
     cannot be optimised.
     """
+    if LOADING_MAIN in os.environ:
+        raise UserError("a worker loads this script again: guard the call with if __name__ == '__main__'")
     settings = OptimizeSettings(
         problem=getattr(module, "__name__", type(module).__name__), device=device, arch=arch, policy=policy,
         budget=budget, verdicts=verdicts, minutes=minutes, seed=seed, out=Path(out),

@@ -22,7 +22,7 @@ from warpsmith.agents.space import SpecSpace
 from warpsmith.graph.build import Compiled, build_graph
 from warpsmith.graph.nodes import best_of, trial_limit
 from warpsmith.graph.state import Context, Emit, SearchSettings, SearchState, Stop, evaluations
-from warpsmith.kernels.errors import UserError
+from warpsmith.kernels.errors import UserError, WarpsmithError
 from warpsmith.kernels.family import KernelSpec
 from warpsmith.kernels.records import Outcome
 from warpsmith.tools.null import EvaluatorLike
@@ -90,6 +90,10 @@ async def run_search(
                 interrupted = True
             except sqlite3.DatabaseError as error:
                 raise _unusable(store, error) from error
+            except WarpsmithError as error:
+                # LangGraph notes its own tasks on what passes through it.
+                error.__notes__ = []
+                raise
         state = (await graph.aget_state(config)).values
         return _result(context, state, interrupted)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+import io
 import logging
 import operator
 import re
+import types
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,7 +33,7 @@ from warpsmith.kernels.decompose import decomposition_table
 from warpsmith.kernels.errors import NotYetError, UserError
 from warpsmith.kernels.opgraph import GraphInput, NodeRef, OpGraph, OpNode, TensorSpec
 from warpsmith.kernels.placement import strided_like
-from warpsmith.kernels.problem import Instance, Problem, named_tensors
+from warpsmith.kernels.problem import FunctionModule, Instance, Problem, named_tensors
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +41,7 @@ SUPPORTED_INPUTS = frozenset(("float32", "float64"))
 """Dtypes of inputs and parameters that some family can load."""
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 _TORCH = str(Path(torch.__file__).parent)
+_OURS = str(Path(__file__).parent)
 _DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
 
 
@@ -53,7 +57,7 @@ def capture(problem: Problem, *, check_dtypes: bool = True) -> OpGraph:
     user's code fails, NotYetError for what the graph cannot say and, with `check_dtypes`, for used inputs
     or parameters outside SUPPORTED_INPUTS.
     """
-    graph, constants = _trace(problem)
+    graph, constants = _trace(problem, refuse_empty=check_dtypes)
     problem.remember_constants(constants)
     if check_dtypes:
         refuse_unsupported(graph, problem)
@@ -67,6 +71,8 @@ def lifted_constants(problem: Problem) -> dict[str, torch.Tensor]:
 
 def refuse_unsupported(graph: OpGraph, problem: Problem) -> None:
     """Raise NotYetError naming the first used input or parameter whose dtype no family loads."""
+    for index, ref in enumerate(graph.outputs):
+        _refuse_empty(problem, f"output {index}", graph.spec(ref.name).numel)
     for leaf in graph.inputs.values():
         if leaf.spec.dtype not in SUPPORTED_INPUTS:
             raise NotYetError(
@@ -75,9 +81,20 @@ def refuse_unsupported(graph: OpGraph, problem: Problem) -> None:
             )
 
 
-def _trace(problem: Problem) -> tuple[OpGraph, dict[str, torch.Tensor]]:
+def _refuse_empty(problem: Problem, name: str, numel: int) -> None:
+    if numel == 0:
+        raise UserError(
+            f"{problem.path}: {name} has no elements: empty tensors are not supported; use sizes of at least 1"
+        )
+
+
+def _trace(problem: Problem, *, refuse_empty: bool = False) -> tuple[OpGraph, dict[str, torch.Tensor]]:
     """Graph and constants; a float that cannot stay a runtime value is baked in by a second trace."""
     instance = _fake_instance(problem)
+    if refuse_empty:
+        for index, leaf in enumerate(instance.inputs):
+            if isinstance(leaf, torch.Tensor):
+                _refuse_empty(problem, f"in{index}", leaf.numel())
     floats = [index for index, leaf in enumerate(instance.inputs) if type(leaf) is float]
     if floats:
         try:
@@ -130,11 +147,11 @@ def _fake_like(tensor: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """torch logs the trace of an operator that fails while it is traced; the user gets one line from us instead."""
+    """torch logs and prints the trace of an operator that fails; the user gets one line from us instead."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
@@ -152,8 +169,19 @@ def _export(instance: Instance, floats: list[int]) -> Any:
             inputs[index] = torch.empty((), dtype=torch.float64 if wide else torch.float32)
     arguments = tuple(pytree.tree_unflatten(inputs, instance.structure))
     with _quiet(), torch.no_grad():
-        program = torch.export.export(instance.module, arguments, strict=False)
+        program = torch.export.export(_traceable(instance.module), arguments, strict=False)
         return program.run_decompositions(decomposition_table())
+
+
+def _traceable(module: torch.nn.Module) -> torch.nn.Module:
+    """A plain function under the name `forward`: the tracer keeps stack frames of that name alone."""
+    function = module.function if isinstance(module, FunctionModule) else None
+    if not inspect.isfunction(function):
+        return module
+    code = function.__code__.replace(co_name="forward")
+    named = types.FunctionType(code, function.__globals__, "forward", function.__defaults__, function.__closure__)
+    named.__kwdefaults__ = function.__kwdefaults__
+    return FunctionModule(named)
 
 
 def _call(instance: Instance) -> Any:
@@ -219,6 +247,7 @@ class _Converter:
         """The graph, and the constants of forward that became `param:` inputs."""
         self._refuse_state()
         results = self._outputs()
+        _name_parts(self.program.graph)
         live = _live_nodes(self.program.graph, results)
         for node in self.program.graph.nodes:
             if node in live and node.op == "placeholder":
@@ -351,6 +380,14 @@ class _Converter:
         return self.inputs[ref.name].spec if ref.name in self.inputs else self.nodes[ref.name].out
 
 
+def _name_parts(graph: Any) -> None:
+    """Call each result of an operator with several after that operator."""
+    for node in graph.nodes:
+        if node.target is operator.getitem:
+            producer, index = node.args
+            node._rename(f"{producer.name}_{index}")
+
+
 def _live_nodes(graph: Any, results: list[Node]) -> set[Node]:
     live: set[Node] = set()
     pending = list(results)
@@ -363,7 +400,7 @@ def _live_nodes(graph: Any, results: list[Node]) -> set[Node]:
 
 
 def _user_source(node: Node) -> str:
-    """`file:line` of the innermost frame outside PyTorch, or an empty text."""
+    """`file:line` of the innermost frame outside PyTorch and Warpsmith, or an empty text."""
     frames = _FRAME.findall(node.meta.get("stack_trace") or "")
-    outside = [(file, line) for file, line in frames if not file.startswith(_TORCH)]
+    outside = [(file, line) for file, line in frames if not file.startswith((_TORCH, _OURS))]
     return f"{outside[-1][0]}:{outside[-1][1]}" if outside else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import io
+import os
 import pickle
 import sys
 from collections.abc import Callable, Sequence
@@ -22,6 +23,8 @@ from warpsmith.kernels.records import Record
 
 _OBJECTS = "problem.pt"
 _FACTS = "problem.json"
+LOADING_MAIN = "WARPSMITH_LOADING_MAIN"
+"""Set while a worker runs the caller's script again to find a class of it."""
 
 
 class LiveFacts(Record):
@@ -32,6 +35,8 @@ class LiveFacts(Record):
     """File that defines the class or function, where known."""
     main_path: str | None
     """File that the saving process ran as `__main__`, in which its classes are looked up again."""
+    search_path: tuple[str, ...] = ()
+    """Folders that the saving process imported from, absolute."""
     fingerprint: str
     """SHA-256 over source code, attributes and the tensors' shapes, strides and dtypes, not their values."""
 
@@ -41,6 +46,7 @@ def save_live(target: Callable[..., Any], example_inputs: Sequence[Any], folder:
 
     Raises UserError where the object cannot be pickled (lambdas, classes inside functions, notebooks).
     """
+    _check_inputs(example_inputs)
     inputs = pytree.tree_map_only(torch.Tensor, lambda tensor: placed(tensor, "cpu"), tuple(example_inputs))
     main_path = getattr(sys.modules.get("__main__"), "__file__", None)
     kind = type(target) if isinstance(target, torch.nn.Module) else target
@@ -59,10 +65,22 @@ def save_live(target: Callable[..., Any], example_inputs: Sequence[Any], folder:
         name=getattr(kind, "__name__", "module"),
         source_path=_source_path(kind),
         main_path=str(Path(main_path).resolve()) if main_path else None,
+        search_path=tuple(str(Path(entry).resolve()) for entry in sys.path),
         fingerprint=fingerprint,
     )
     (folder / _FACTS).write_text(facts.model_dump_json())
     return facts
+
+
+def _check_inputs(example_inputs: Any) -> None:
+    if not isinstance(example_inputs, (list, tuple)):
+        kind = type(example_inputs).__name__
+        raise UserError(f"example_inputs is a list or tuple of forward's arguments, not a {kind}")
+    tensors = [leaf for leaf in pytree.tree_leaves(example_inputs) if isinstance(leaf, torch.Tensor)]
+    if not tensors:
+        raise UserError("example_inputs holds no tensors; give one example of every argument of forward")
+    if any(tensor.is_meta for tensor in tensors):
+        raise UserError("example_inputs holds a meta tensor, which has no values; give tensors on the CPU or the GPU")
 
 
 def read_facts(folder: Path) -> LiveFacts:
@@ -76,6 +94,7 @@ def read_facts(folder: Path) -> LiveFacts:
 def load_live(folder: Path) -> tuple[Any, tuple[Any, ...]]:
     """Module or function and its example inputs, on the CPU; raises UserError if they cannot be loaded."""
     facts = read_facts(folder)
+    sys.path.extend(entry for entry in facts.search_path if entry not in sys.path)
     reader = ModuleType("warpsmith_live_pickle")
     reader.__dict__.update(Unpickler=_unpickler(facts), load=pickle.load)
     try:
@@ -117,7 +136,11 @@ def _main_module(path: Path) -> ModuleType:
     name = f"warpsmith_main_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
     if name in sys.modules:
         return sys.modules[name]
-    return run_module(path.read_text(), path, name=name, overrides={})
+    os.environ[LOADING_MAIN] = "1"
+    try:
+        return run_module(path.read_text(), path, name=name, overrides={})
+    finally:
+        del os.environ[LOADING_MAIN]
 
 
 class _ShapePickler(pickle.Pickler):

@@ -23,6 +23,9 @@ from warpsmith.kernels.records import Candidate, Event, Outcome, RunManifest
 Level = Literal["screen", "full"]
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_REFUSED = {
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.ENODEV,
+}  # fmt: skip
 _held: set[Path] = set()
 """Folders that this process writes: POSIX record locks do not exclude a second holder in one process."""
 
@@ -40,7 +43,7 @@ def room_needed(folder: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in _NO_ROOM:
             raise no_room(folder, error.strerror or "no space") from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
+        if error.errno in _REFUSED:
             raise UserError(f"cannot write {folder} ({error.strerror}): choose --out DIR") from error
         raise
 

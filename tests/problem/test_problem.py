@@ -191,7 +191,7 @@ def test_layouts_survive_saving_shuffling_and_moving(tmp_path: Path, make: Calla
         )  # fmt: skip
     assert torch.equal(instance.inputs[0], x)
     assert torch.equal(instance.fresh_inputs(3)[0].flatten().sort()[0], x.flatten().sort()[0])
-    (leaf,) = capture(problem).inputs.values()
+    (leaf,) = capture(problem, check_dtypes=False).inputs.values()
     spec = leaf.spec
     assert (spec.shape, spec.strides, spec.offset) == (tuple(x.shape), x.stride(), x.storage_offset())
 
