@@ -90,7 +90,8 @@ def main() -> None:
     commits = sorted({_commit(run["manifest"]) for run in runs})
     verified = [run for run in runs if run["best"] is not None]
     print(f"# {title}\n")
-    print(f"Device: {first['device']}, driver for CUDA {first['driver']}. Versions: {versions}.")
+    driver = f", driver for CUDA {first['driver']}" if first["driver"] else ""
+    print(f"Device: {first['device']}{driver}. Versions: {versions}.")
     print(f"Made {min(run['manifest']['created'] for run in runs)[:10]} from {', '.join(commits)}.\n")
     print(
         f"{len(verified)} of {len(runs)} verified. Ratios: baseline time / kernel time, median of paired samples with"
