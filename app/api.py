@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,6 +16,7 @@ from warpsmith.app.workbench import bench_for
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.live import LOADING_MAIN
 from warpsmith.kernels.problem import live_problem
+from warpsmith.tools.store import room_needed
 
 
 def optimize(
@@ -37,11 +40,19 @@ def optimize(
     """
     if LOADING_MAIN in os.environ:
         raise UserError("a worker loads this script again: guard the call with if __name__ == '__main__'")
+    name = getattr(module, "__name__", type(module).__name__)
     settings = OptimizeSettings(
-        problem=getattr(module, "__name__", type(module).__name__), device=device, arch=arch, policy=policy,
+        problem=name, device=device, arch=arch, policy=policy,
         budget=budget, verdicts=verdicts, minutes=minutes, seed=seed, out=Path(out),
     )  # fmt: skip
-    Path(out).mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="module-", dir=out))
-    problem = live_problem(module, example_inputs, folder=folder)
+    home = Path(out) / ".modules"
+    with room_needed(home):
+        home.mkdir(parents=True, exist_ok=True)
+        # The folder's own name becomes the run's name.
+        folder = Path(tempfile.mkdtemp(dir=home)) / re.sub(r"\W+", "-", name)
+    try:
+        problem = live_problem(module, example_inputs, folder=folder)
+    except UserError:
+        shutil.rmtree(folder.parent, ignore_errors=True)
+        raise
     return optimize_bench(bench_for(problem, device=device, arch=arch), settings, QuietDisplay())

@@ -1,5 +1,6 @@
 """A caller's script: files beside it are found again, and running it again starts no second search."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -28,8 +29,10 @@ else:
 
 
 def run(*command: str, given: str = "") -> subprocess.CompletedProcess[str]:
-    """A Python process of its own."""
-    return subprocess.run([sys.executable, *command], input=given, capture_output=True, text=True, check=False)
+    """A Python process of its own, with the search path that Python gives a script by default."""
+    surroundings = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
+    command = (sys.executable, *command)
+    return subprocess.run(command, input=given, capture_output=True, text=True, check=False, env=surroundings)
 
 
 def test_a_module_from_a_file_beside_the_script_is_found_again(tmp_path: Path) -> None:
