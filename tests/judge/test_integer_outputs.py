@@ -99,3 +99,12 @@ def test_off_by_one_everywhere_is_wrong_whatever_eager_does(share):
     eager = reference + off * (1 - 2 * torch.randint(0, 2, (4000,), generator=generator))
     assert compared(reference, eager, eager).problem is None
     assert compared(reference, eager, reference + 1).problem is not None
+
+
+def test_steps_finer_than_the_rounding_are_judged_by_distance():
+    generator = torch.Generator().manual_seed(5)
+    reference = torch.randint(-(10**9), 10**9, (200,), generator=generator)
+    eager = reference + torch.randint(-50, 51, (200,), generator=generator)
+    assert compared(reference, eager, reference + torch.randint(-120, 121, (200,), generator=generator)).problem is None
+    assert compared(reference, eager, reference + 1000).problem is not None
+    assert compared(reference, eager, torch.zeros_like(reference)).problem is not None
