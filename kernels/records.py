@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 SCHEMA_VERSION = 1
 
@@ -234,9 +234,6 @@ class Outcome(Record):
     def cost_us(self) -> float | None:
         """What policies minimise: the measured median where there is one, else the estimate."""
         return self.time_us.p50 if self.time_us else self.estimated_us
-
-
-JsonScalar = Annotated[int | float | str | bool | None, Field()]
 
 
 class Event(Record):

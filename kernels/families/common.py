@@ -8,11 +8,11 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Literal
 
-from warpsmith.kernels.codegen import ITEM_BYTES, state_bytes
+from warpsmith.kernels.codegen import ITEM_BYTES
 from warpsmith.kernels.device import DeviceModel
 from warpsmith.kernels.family import Invalid
 from warpsmith.kernels.indexing import Expr
-from warpsmith.kernels.region import Axis, Line, Load, Reduction, Region, Store
+from warpsmith.kernels.region import Axis, Line, Load, Region, Store
 
 MAX_GRID_X = 2**31 - 1
 MAX_REGISTERS = 255
@@ -218,8 +218,3 @@ def live_values(lines: Iterable[Line], results: Iterable[str]) -> int:
         most = max(most, sum(width.get(name, 1) for name in alive))
         alive = {name for name in alive if last.get(name, -1) > position}
     return most
-
-
-def states_bytes(reductions: Iterable[Reduction]) -> int:
-    """Bytes of one state of each reduction, padded to 8."""
-    return sum(-(-state_bytes(reduction) // 8) * 8 for reduction in reductions)

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from warpsmith.sandbox.emulator.ptx import (
-    WIDTHS,
     Function,
     Imm,
     Instr,
@@ -296,10 +295,3 @@ def _literal_bits(literal: Imm, kind: str) -> int:
         "<f" if literal.float_bytes == 4 else "<d", literal.value.to_bytes(literal.float_bytes, "little")
     )[0]
     return int.from_bytes(struct.pack({2: "<e", 4: "<f", 8: "<d"}[width], number), "little")
-
-
-def register_width(program: Program, operand: Operand) -> int:
-    """Bytes of a register operand; 0 for anything else."""
-    if isinstance(operand, Reg) and operand.name in program.function.registers:
-        return WIDTHS[program.function.registers[operand.name]]
-    return 0
