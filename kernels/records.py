@@ -221,6 +221,14 @@ class Outcome(Record):
     slots: dict[str, SlotValue] = {}
     failure: Failure | None = None
     warnings: tuple[str, ...] = ()
+    shape_specific: bool | None = None
+    """True where only the declared shape was judged (foreign candidates), False where hidden shapes passed as well."""
+    own_share: float | None = None
+    """Share of the device time that the plan's own kernels take, measured step by step."""
+    isolation: str | None = None
+    """Profile of the process that judged: `strict`, `user` or `bare`."""
+    samples: str | None = None
+    """SHA-256 of the blob that holds the raw timing samples."""
     compile_s: float | None = None
     verify_s: float | None = None
     time_s: float | None = None
@@ -260,3 +268,7 @@ class RunManifest(Record):
     seed: int
     problem_hash: str
     problem_path: str
+    isolation: dict[str, Any] = {}
+    """Profile and layers of the processes that judge."""
+    audit: dict[str, Any] = {}
+    """What the problem's checks accept that they should not."""
