@@ -35,6 +35,9 @@ LIMITS = Limits(prepare_s=120.0, verify_s=60.0, time_s=120.0)
 REFUSED = "refused"
 """Not a status: the candidate was turned down before it became one (its folder, its plan, its slot text)."""
 
+BROKEN = "broken"
+"""Not a status either: the door itself raised something that is no message to a user."""
+
 HEAD = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n"
 
 
@@ -105,8 +108,14 @@ class Finding:
     message: str
     outcome: Outcome | None = None
 
+    @property
+    def verdict(self) -> str:
+        """The status; where library operators took part, with the label that says so (`ok:hybrid`)."""
+        provenance = self.outcome.provenance if self.outcome is not None else None
+        return self.status if provenance in (None, "own") else f"{self.status}:{provenance}"
+
     def __str__(self) -> str:
-        return f"{self.status}/{self.kind}: {self.message[:300]}"
+        return f"{self.verdict}/{self.kind}: {self.message[:300]}"
 
 
 def step(kernel: str, args: Sequence[Any], *, grid: Any = 1, block: Any = 1, **more: Any) -> dict[str, Any]:
@@ -195,6 +204,8 @@ def judged(task: Task, entries: Mapping[str, Entry], folder: Path, compiler: Com
             fit[name] = candidate_of(entry, problem, folder / name)
         except UserError as error:
             found[name] = Finding(REFUSED, None, str(error))
+        except Exception as error:
+            found[name] = Finding(BROKEN, type(error).__name__, str(error)[:300])
     outcomes = asyncio.run(_evaluate(problem, list(fit.values()), compiler, target))
     for name, outcome in zip(fit, outcomes, strict=True):
         failure = outcome.failure
@@ -216,7 +227,7 @@ async def _evaluate(
 def complaint(attack: Attack, finding: Finding, *, gpu: bool = False) -> str | None:
     """Why a finding does not count as caught, or None."""
     wanted = attack.on_gpu if gpu and attack.on_gpu is not None else attack.caught
-    if finding.status not in wanted:
+    if finding.verdict not in wanted and finding.verdict.removesuffix(":hybrid") not in set(wanted) - {"ok"}:
         return f"{attack.name}: {finding} instead of {' or '.join(wanted)}"
     if attack.kinds and not gpu and finding.kind not in attack.kinds:
         return f"{attack.name}: {finding} instead of the kind {' or '.join(attack.kinds)}"
