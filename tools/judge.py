@@ -247,9 +247,10 @@ def _text(path: Path, most: int) -> str:
         if error.errno == errno.ELOOP:
             raise UserError(f"{path}: is a symbolic link; put the file itself into the folder") from error
         raise UserError(f"{path}: cannot be read as text: {error}") from error
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise UserError(f"{path}: is no regular file")
     with os.fdopen(handle, "rb") as file:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise UserError(f"{path}: is no regular file")
         data = file.read(most + 1)
     if len(data) > most:
         raise UserError(f"{path} is larger than {most >> 20} MiB")
