@@ -186,7 +186,7 @@ def _from_slots(entry: Slotted, problem: Problem) -> Candidate:
     values = spec.sensible()
     text = entry.text
     if isinstance(text, str):
-        text = text.replace("{default}", str(values[entry.slot]))
+        text = text.replace("{default}", str(values.get(entry.slot, "")))
     decision = Decision(entry.role, (SlotEdit(entry.slot, text),))
     edited = apply_edits(spec, values, [decision])
     if edited.refused:
