@@ -176,7 +176,8 @@ class Sampler:
         def prepare() -> None:
             self._stage.restore(judged=checked)
             contender.refresh(1 + self._chance.randrange(0xFF))
-            self._stage.clean()
+            # Baselines are trusted: only before a candidate must nothing of theirs be left.
+            self._stage.clean(forget=contender.foreign)
 
         sample = self._timed(run, prepare)
         if isinstance(sample, Failure) or not checked or self._check is None:

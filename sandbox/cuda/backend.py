@@ -96,7 +96,6 @@ class CudaBackend:
         """Enqueues writes over all that a kernel could find of earlier work: memory that torch holds free, every
         multiprocessor's shared memory, lines set to stay in L2."""
         stream = self.stream.cuda_stream
-        self._leftovers.look()
         self._leftovers.wipe(stream)
         self.scrubber.shared_memory(stream)
         self.driver.reset_persisting_l2()
