@@ -46,7 +46,9 @@ class Session:
     """A baseline timed against itself, once a process."""
 
     def __post_init__(self) -> None:
-        self.maker = SetMaker(self.problem, self.backend.torch_device)
+        device = self.backend.torch_device
+        # A kernel may read any address of its GPU context; the emulator gives it the tensors it is handed, no more.
+        self.maker = SetMaker(self.problem, device, sealed=device.type == "cuda")
 
     @property
     def dropped(self) -> dict[str, str]:

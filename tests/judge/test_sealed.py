@@ -1,9 +1,13 @@
 """Sealed tensors: noise in memory, exact when opened, in whole and in pieces."""
 
+import judge_problems as problems
 import pytest
 import torch
 
+from warpsmith.sandbox.scripted import ScriptedBackend
 from warpsmith.tools.sealed import Sealed
+from warpsmith.tools.session import Session
+from warpsmith.tools.verify import verify
 
 DTYPES = [
     torch.float64,
@@ -53,3 +57,39 @@ def test_an_empty_tensor():
 def test_strided_tensors_open_row_major():
     values = torch.randn(6, 5).t()
     assert torch.equal(Sealed(values).opened(), values)
+
+
+def test_verdicts_do_not_depend_on_the_seal(tmp_path):
+    text = problems.SOFTMAX.replace("torch.softmax(x, dim=1)", "(torch.softmax(x, dim=1), x.argmax(dim=1))")
+
+    def right(x, out, where):
+        out.copy_(torch.softmax(x, 1))
+        where.copy_(x.argmax(1))
+
+    def wrong_place(x, out, where):
+        right(x, out, where)
+        where[5] = (where[5] + 1) % x.shape[1]
+
+    for kernel, fine in ((right, True), (wrong_place, False)):
+        session = Session(problems.problem(tmp_path, text), ScriptedBackend({"k": kernel}), 1 << 28)
+        session.maker.sealed = True
+        plan = problems.plan("in0", "out0", "out1")
+        report, _ = verify(session, plan, problems.compiled(), level="full")
+        assert report.ok is fine, report.failure
+        assert all(isinstance(one, Sealed) for one in session.input_set("normal").references)
+        assert not session.spoilt()
+        session.input_set("normal").references[0].memory[3] += 1
+        assert session.spoilt()
+
+
+def test_outputs_that_share_memory_are_sealed_each_for_itself(tmp_path):
+    text = problems.SOFTMAX.replace("torch.softmax(x, dim=1)", "(lambda y: (y, y.t()))(x * 2)")
+
+    def kernel(x, out, other):
+        out.copy_(x * 2)
+        other.copy_((x * 2).t())
+
+    session = Session(problems.problem(tmp_path, text), ScriptedBackend({"k": kernel}), 1 << 28)
+    session.maker.sealed = True
+    report, _ = verify(session, problems.plan("in0", "out0", "out1"), problems.compiled(), level="full")
+    assert report.ok, report.failure
