@@ -23,9 +23,12 @@ from warpsmith.kernels.plan import Plan, plan
 from warpsmith.kernels.problem import Problem, load_problem
 from warpsmith.kernels.records import Candidate, CompileReport, RunManifest
 from warpsmith.tools.compile import Compiler
-from warpsmith.tools.evaluate import Evaluator, Notify, Roof, roof_of
+from warpsmith.tools.evaluate import Evaluator
+from warpsmith.tools.hidden_shapes import BUDGETS, HiddenShapes
+from warpsmith.tools.outcomes import Roof, roof_of
 from warpsmith.tools.store import RunStore, utc_now
 from warpsmith.tools.target import Target
+from warpsmith.tools.workers import Notify
 
 DEFAULT_ARCH = "sm_90"
 _VERSIONED = ("torch", "numpy", "langgraph", "pydantic", "cupy-cuda13x", "cupy-cuda12x")
@@ -67,9 +70,10 @@ class Bench:
             spec = specs.get(candidate.family)
             return estimate_us(spec, dict(candidate.values), report) if spec is not None else None
 
+        hidden = HiddenShapes(self.problem, self.graph, specs, BUDGETS[self.machine.target.kind])
         return Evaluator(
             self.problem.ref, self.problem.hash, self.machine.target, self.compiler, store=store, estimate=estimate,
-            roof=roof, jobs=2, notify=notify,
+            roof=roof, jobs=2, notify=notify, hidden=hidden,
         )  # fmt: skip
 
 
