@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from warpsmith.tools.sealed import Sealed, piece_of
+
 _CHUNK_GPU = 1 << 25
 _CHUNK_CPU = 1 << 21
 """Elements compared at a time: bounds the float64 temporaries (eight bytes each, about five of them)."""
@@ -145,7 +147,7 @@ def yardstick(reference: torch.Tensor, eager: torch.Tensor) -> Yardstick:
     )
 
 
-def compare(value: torch.Tensor, reference: torch.Tensor, measure: Yardstick, *, by_ratio: bool) -> Comparison:
+def compare(value: torch.Tensor, reference: torch.Tensor | Sealed, measure: Yardstick, *, by_ratio: bool) -> Comparison:
     """Applies the rule to one floating output. `by_ratio` adds the bounds on the ratio to eager's error where rounding
     in another order could break them on other inputs."""
     limits = LIMITS[value.dtype]
@@ -183,16 +185,18 @@ def _beyond_ratio(errors: _Errors, rms: float, count: int, measure: Yardstick, l
     return None
 
 
-def aligned_chunks(reference: torch.Tensor, value: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def aligned_chunks(
+    reference: torch.Tensor | Sealed, value: torch.Tensor
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Aligned flat pieces of both, on the device of `value`."""
     step = _CHUNK_GPU if value.is_cuda else _CHUNK_CPU
-    truth, flat = reference.reshape(-1), value.reshape(-1)
+    flat = value.reshape(-1)
     for start in range(0, flat.numel(), step):
-        yield truth[start : start + step].to(value.device), flat[start : start + step]
+        yield piece_of(reference, start, start + step).to(value.device), flat[start : start + step]
 
 
 def _errors(
-    reference: torch.Tensor,
+    reference: torch.Tensor | Sealed,
     value: torch.Tensor,
     *,
     bounds: tuple[float, float] | None = None,

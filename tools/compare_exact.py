@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from warpsmith.tools.compare import Comparison, aligned_chunks
+from warpsmith.tools.sealed import Sealed, opened
 
 _FINE_STEPS = 0.25
 """Share of elements at which eager misses: above it integers are counted in steps finer than the rounding."""
@@ -22,7 +23,7 @@ so near to a step that rounding decides is a matter of the order of operations."
 class ExactYardstick:
     """What eager gives for an output of integers or booleans, and how far that is from float64."""
 
-    eager: torch.Tensor
+    eager: torch.Tensor | Sealed
     share: float
     """Of the elements at which eager differs from float64."""
     largest: float
@@ -45,7 +46,7 @@ def wider_exact(first: ExactYardstick, other: ExactYardstick) -> ExactYardstick:
 
 
 def compare_exact(
-    value: torch.Tensor, reference: torch.Tensor, measure: ExactYardstick, inputs: Sequence[Any]
+    value: torch.Tensor, reference: torch.Tensor | Sealed, measure: ExactYardstick, inputs: Sequence[Any]
 ) -> Comparison:
     """Each integer or boolean must equal what float64 or what eager gives. Two things excuse others: both are
     positions of equal values along a dimension of an input (either of the tied positions is right), or they are
@@ -61,7 +62,7 @@ def compare_exact(
         return Comparison(None, 0.0)
     if _excused(measure, value.numel(), wrong, apart):
         return Comparison(None, apart)
-    if value.dtype is not torch.bool and _tied(value, reference, measure.eager, inputs):
+    if value.dtype is not torch.bool and _tied(value, opened(reference), opened(measure.eager), inputs):
         return Comparison(None, 0.0)
     what = "booleans" if value.dtype is torch.bool else "integers"
     return Comparison(None, None, f"{wrong} of {value.numel()} {what} equal neither float64's nor eager's")
