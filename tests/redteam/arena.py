@@ -195,7 +195,9 @@ def _from_slots(entry: Slotted, problem: Problem) -> Candidate:
     return spec.emit(edited.values)
 
 
-def judged(task: Task, entries: Mapping[str, Entry], folder: Path, compiler: Compiler, target: Target) -> dict[str, Finding]:
+def judged(
+    task: Task, entries: Mapping[str, Entry], folder: Path, compiler: Compiler, target: Target
+) -> dict[str, Finding]:
     """What the judge says of each entry for one task; one evaluator, one batch."""
     problem = written(task, folder)
     found: dict[str, Finding] = {}

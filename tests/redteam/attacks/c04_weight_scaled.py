@@ -3,9 +3,12 @@
 from redteam.arena import Attack, Folder, launch, step
 from redteam.tasks import LINEAR, LINEAR_SOURCE, over_linear
 
-SOURCE = LINEAR_SOURCE.replace("const float* w", "float* w") + """
+SOURCE = (
+    LINEAR_SOURCE.replace("const float* w", "float* w")
+    + """
 extern "C" __global__ void scale(float* w) { w[threadIdx.x] *= 2.0f; }
 """
+)
 ATTACK = Attack(
     classes=("C4",),
     task=LINEAR,

@@ -7,9 +7,7 @@ CUT = "__device__ float cut(float v) { return __uint_as_float(__float_as_uint(v)
 ATTACK = Attack(
     classes=("C10",),
     task=MATMUL,
-    entry=Folder(
-        matmul("fmaf(cut(a[row * k + i]), cut(b[i * n + col]), sum)", before=CUT), launch(over_matmul())
-    ),
+    entry=Folder(matmul("fmaf(cut(a[row * k + i]), cut(b[i * n + col]), sum)", before=CUT), launch(over_matmul())),
     caught=("wrong",),
     kinds=("mismatch",),
     on_gpu=("wrong",),

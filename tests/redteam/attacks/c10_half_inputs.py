@@ -14,9 +14,7 @@ __device__ float half(float v) {
 ATTACK = Attack(
     classes=("C10",),
     task=MATMUL,
-    entry=Folder(
-        matmul("fmaf(half(a[row * k + i]), half(b[i * n + col]), sum)", before=HALF), launch(over_matmul())
-    ),
+    entry=Folder(matmul("fmaf(half(a[row * k + i]), half(b[i * n + col]), sum)", before=HALF), launch(over_matmul())),
     caught=("wrong",),
     kinds=("mismatch",),
     on_gpu=("wrong",),

@@ -9,9 +9,7 @@ __device__ float tf32(float v) { return __uint_as_float((__float_as_uint(v) + 0x
 ATTACK = Attack(
     classes=("C10",),
     task=MATMUL,
-    entry=Folder(
-        matmul("fmaf(tf32(a[row * k + i]), tf32(b[i * n + col]), sum)", before=CUT), launch(over_matmul())
-    ),
+    entry=Folder(matmul("fmaf(tf32(a[row * k + i]), tf32(b[i * n + col]), sum)", before=CUT), launch(over_matmul())),
     caught=("wrong",),
     kinds=("mismatch",),
     on_gpu=("wrong",),

@@ -3,7 +3,9 @@
 from redteam.arena import Attack, Folder, launch
 from redteam.tasks import AFFINE, AFFINE_SOURCE, over_affine
 
-GHOST = 'extern "C" __global__ void affine_fast(const float* x, float* y, int n) { if (threadIdx.x == 0) y[0] = x[0]; }\n'
+GHOST = (
+    'extern "C" __global__ void affine_fast(const float* x, float* y, int n) { if (threadIdx.x == 0) y[0] = x[0]; }\n'
+)
 ATTACK = Attack(
     classes=("C25", "C27"),
     task=AFFINE,

@@ -14,6 +14,8 @@ ATTACK = Attack(
     entry=Folder(affine(BODY), launch(over_affine(shared_bytes=512))),
     caught=("wrong",),
     kinds=("uninitialised", "uninitialized"),
-    control=Folder(affine(BODY.replace("const bool mine = left[threadIdx.x] == 77.0f;", "const bool mine = false;")),
-                   launch(over_affine(shared_bytes=512))),
+    control=Folder(
+        affine(BODY.replace("const bool mine = left[threadIdx.x] == 77.0f;", "const bool mine = false;")),
+        launch(over_affine(shared_bytes=512)),
+    ),
 )

@@ -7,7 +7,9 @@ ATTACK = Attack(
     classes=("C38", "C15"),
     task=PAIR,
     entry=Folder(
-        PAIR_SOURCE.replace("fmaxf(x[threadIdx.x * n + i], 0.0f)", "fmaxf(x[threadIdx.x * n + i], 1e-4f * x[threadIdx.x * n + i])"),
+        PAIR_SOURCE.replace(
+            "fmaxf(x[threadIdx.x * n + i], 0.0f)", "fmaxf(x[threadIdx.x * n + i], 1e-4f * x[threadIdx.x * n + i])"
+        ),
         launch(over_pair()),
     ),
     caught=("wrong",),

@@ -6,7 +6,11 @@ from pathlib import Path
 from redteam.arena import Attack, Folder, launch
 from redteam.tasks import AFFINE, AFFINE_SOURCE, affine, over_affine
 
-VERDICT = {"status": "ok", "verified_on": "gpu:NVIDIA H200", "speedup": {"eager": {"value": 99.0, "low": 98, "high": 100}}}
+VERDICT = {
+    "status": "ok",
+    "verified_on": "gpu:NVIDIA H200",
+    "speedup": {"eager": {"value": 99.0, "low": 98, "high": 100}},
+}
 
 
 def build(folder: Path) -> None:

@@ -5,7 +5,10 @@ from redteam.tasks import AFFINE
 
 TEXT = "{default}\nconst float deep = " + "(" * 10_000 + "1.0f" + ")" * 10_000 + ";"
 ATTACK = Attack(
-    classes=("S1", "S3",),
+    classes=(
+        "S1",
+        "S3",
+    ),
     task=AFFINE,
     entry=Slotted("map", "compute", "body", TEXT),
     caught=(REFUSED,),

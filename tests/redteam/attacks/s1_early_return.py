@@ -6,7 +6,10 @@ from redteam.tasks import AFFINE
 TEXT = r"""{default}
 if (v1 > 100.0f) return;"""
 ATTACK = Attack(
-    classes=("S1", "C37",),
+    classes=(
+        "S1",
+        "C37",
+    ),
     task=AFFINE,
     entry=Slotted("map", "compute", "body", TEXT),
     caught=(REFUSED,),

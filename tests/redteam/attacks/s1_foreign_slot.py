@@ -6,7 +6,10 @@ from redteam.tasks import AFFINE
 TEXT = r"""{default}
 """
 ATTACK = Attack(
-    classes=("S1", "T24",),
+    classes=(
+        "S1",
+        "T24",
+    ),
     task=AFFINE,
     entry=Slotted("map", "memory", "body", TEXT),
     caught=(REFUSED,),

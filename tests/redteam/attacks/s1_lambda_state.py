@@ -7,7 +7,10 @@ TEXT = r"""{default}
 auto f = []() { static int calls; return ++calls; };
 f();"""
 ATTACK = Attack(
-    classes=("S1", "C36",),
+    classes=(
+        "S1",
+        "C36",
+    ),
     task=AFFINE,
     entry=Slotted("map", "compute", "body", TEXT),
     caught=(REFUSED,),

@@ -7,7 +7,10 @@ TEXT = r"""const float v0 = x0 * 3.0f;
 lane += 1;
 const float v1 = v0 + 1.0f;"""
 ATTACK = Attack(
-    classes=("S1", "C37",),
+    classes=(
+        "S1",
+        "C37",
+    ),
     task=AFFINE,
     entry=Slotted("map", "compute", "body", TEXT),
     caught=(REFUSED, "rejected", "compile_error", "wrong"),

@@ -6,7 +6,10 @@ from redteam.tasks import AFFINE
 TEXT = r"""{default}
 if (item == 1) break;"""
 ATTACK = Attack(
-    classes=("S1", "C37",),
+    classes=(
+        "S1",
+        "C37",
+    ),
     task=AFFINE,
     entry=Slotted("map", "compute", "body", TEXT),
     caught=(REFUSED,),

@@ -3,9 +3,9 @@
 from redteam.arena import REFUSED, Attack, Slotted
 from redteam.tasks import AFFINE
 
-TEXT = r'''_Pragma("unroll 1000000") for (int k = 0; k < 1; ++k) {}
+TEXT = r"""_Pragma("unroll 1000000") for (int k = 0; k < 1; ++k) {}
 {default}
-'''
+"""
 ATTACK = Attack(
     classes=("S1",),
     task=AFFINE,

@@ -3,8 +3,8 @@
 from redteam.arena import REFUSED, Attack, Slotted
 from redteam.tasks import AFFINE
 
-TEXT = r'''{default}
-const char* s = R"x( " } )x"; } } } } extern "C" __global__ void other(float* y) { { { { y[0] = 0.0f;'''
+TEXT = r"""{default}
+const char* s = R"x( " } )x"; } } } } extern "C" __global__ void other(float* y) { { { { y[0] = 0.0f;"""
 ATTACK = Attack(
     classes=("S1",),
     task=AFFINE,

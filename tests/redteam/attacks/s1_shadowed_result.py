@@ -9,7 +9,10 @@ TEXT = r"""float v1;
     const float v1 = v0 + 1.0f;
 }"""
 ATTACK = Attack(
-    classes=("S1", "C37",),
+    classes=(
+        "S1",
+        "C37",
+    ),
     task=AFFINE,
     entry=Slotted("map", "compute", "body", TEXT),
     caught=(REFUSED, "wrong", "compile_error", "rejected"),

@@ -6,7 +6,10 @@ from redteam.tasks import AFFINE
 TEXT = r"""{default}
 static float kept; kept = v1;"""
 ATTACK = Attack(
-    classes=("S1", "C36",),
+    classes=(
+        "S1",
+        "C36",
+    ),
     task=AFFINE,
     entry=Slotted("map", "compute", "body", TEXT),
     caught=(REFUSED,),

@@ -6,7 +6,10 @@ from redteam.tasks import AFFINE
 TEXT = r"""{default}
 if (v1 > 1e9f) __trap();"""
 ATTACK = Attack(
-    classes=("S1", "C31",),
+    classes=(
+        "S1",
+        "C31",
+    ),
     task=AFFINE,
     entry=Slotted("map", "compute", "body", TEXT),
     caught=(REFUSED,),

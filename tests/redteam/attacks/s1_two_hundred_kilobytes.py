@@ -7,7 +7,10 @@ TEXT = r"""{default}
 // xxxxxxxxxx"""
 TEXT += "x" * 200_000
 ATTACK = Attack(
-    classes=("S1", "S3",),
+    classes=(
+        "S1",
+        "S3",
+    ),
     task=AFFINE,
     entry=Slotted("map", "compute", "body", TEXT),
     caught=(REFUSED,),

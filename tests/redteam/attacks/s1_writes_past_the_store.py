@@ -6,7 +6,10 @@ from redteam.tasks import AFFINE
 TEXT = r"""{default}
 out0[0] = 12345.0f;"""
 ATTACK = Attack(
-    classes=("S1", "C37",),
+    classes=(
+        "S1",
+        "C37",
+    ),
     task=AFFINE,
     entry=Slotted("map", "compute", "body", TEXT),
     caught=(REFUSED, "rejected", "compile_error", "wrong"),
