@@ -78,8 +78,8 @@ Entry = Folder | Slotted
 @dataclass(frozen=True, slots=True)
 class Attack:
     """One way of fooling the judge. `caught` are the statuses that count as caught in the emulator; `kinds`, where
-    given, narrows them to the causes that name the mechanism. `on_gpu` are the statuses on a device: None where the
-    attack is one on the text or the folder, which no device sees differently; empty where only the emulator can tell."""
+    given, narrows them to the causes that name the mechanism. `on_gpu` are the statuses on a device: None where no
+    device sees the attack differently (text, folder) or where only the emulator can tell."""
 
     classes: tuple[str, ...]
     task: Task

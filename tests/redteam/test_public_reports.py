@@ -1,4 +1,4 @@
-"""Reports that other projects got about their judges, as tests of this one. Numbers follow the list in docs/redteam.md."""
+"""Reports that other projects got about their judges, as tests of this one."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_an_ended_worker_is_told_and_the_next_one_has_its_references(
     number: signal.Signals, tmp_path: Path, compiler: Compiler
 ) -> None:
     problem = written(AFFINE, tmp_path)
-    entries = {"endless": Folder(ENDLESS, launch(over_affine())), "good": AFFINE.honest}
+    entries = {"endless": Folder(ENDLESS, launch(over_affine(grid=4000))), "good": AFFINE.honest}
     entries["bad"] = Folder(affine("if (i < n) y[i] = x[i];"), launch(over_affine()))
     made = {name: candidate_of(entry, problem, tmp_path / name) for name, entry in entries.items()}
 
