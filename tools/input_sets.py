@@ -50,7 +50,7 @@ class InputSet:
     yardsticks: tuple[Yardstick | ExactYardstick, ...]
     """The latter for outputs of integers and booleans."""
     layouts: tuple[Layout, ...]
-    sums: Mapping[str, tuple[int, int, int]]
+    sums: Mapping[str, tuple[int, int]]
     """Checksums of inputs, parameters and references before any candidate ran."""
     notes: tuple[str, ...]
 
@@ -253,7 +253,7 @@ def _judged_by(
     return named | {f"eager {index}": value for index, value in exact.items()}
 
 
-def _sums(arguments: Mapping[str, Argument | Sealed]) -> dict[str, tuple[int, int, int]]:
+def _sums(arguments: Mapping[str, Argument | Sealed]) -> dict[str, tuple[int, int]]:
     return {
         name: checksum(memory_of(value.memory if isinstance(value, Sealed) else value))
         for name, value in arguments.items()

@@ -22,9 +22,7 @@ from warpsmith.tools.timing import CANDIDATE, Samples, timing_report
 ROOT = Path(__file__).resolve().parents[2]
 TARGET = Target(kind="cpu", arch=ARCH)
 
-SLOW = affine(
-    "float s = 0.0f; for (long long k = 0; k < (1ll << 40); ++k) s += x[(i + k) % n]; if (i < n) y[i] = s;"
-)
+SLOW = affine("float s = 0.0f; for (long long k = 0; k < (1ll << 40); ++k) s += x[(i + k) % n]; if (i < n) y[i] = s;")
 """Busy for minutes, and gets ahead all the time."""
 
 

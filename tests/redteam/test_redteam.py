@@ -15,11 +15,16 @@ EMULATED = [attack for attack in attacks() if attack.on_emulator]
 
 
 @pytest.fixture(scope="module")
-def findings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Finding]:
-    """What the judge says of each attack (by its name) and each control (`NAME control`)."""
+def findings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Finding]:
+    """What the judge says of each attack that is to run (by its name) and each control (`NAME control`)."""
+    chosen = {
+        item.callspec.params["attack"].name
+        for item in request.session.items
+        if hasattr(item, "callspec") and "attack" in item.callspec.params
+    }
     folder = tmp_path_factory.mktemp("arena")
     by_task: dict[str, list[Attack]] = defaultdict(list)
-    for attack in EMULATED:
+    for attack in (one for one in EMULATED if one.name in chosen):
         by_task[attack.task.name].append(attack)
     found: dict[str, Finding] = {}
     with Compiler(ARCH, cache_dir=folder / "cache", jobs=2, timeout_s=8.0) as compiler:
