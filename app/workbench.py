@@ -23,6 +23,7 @@ from warpsmith.kernels.plan import Plan, plan
 from warpsmith.kernels.problem import Problem, load_problem
 from warpsmith.kernels.records import Candidate, CompileReport, RunManifest
 from warpsmith.tools.compile import Compiler
+from warpsmith.tools.cross_examine import CrossExaminer, small_enough
 from warpsmith.tools.evaluate import Evaluator
 from warpsmith.tools.hidden_shapes import BUDGETS, HiddenShapes
 from warpsmith.tools.outcomes import Roof, roof_of
@@ -73,8 +74,16 @@ class Bench:
         hidden = HiddenShapes(self.problem, self.graph, specs, BUDGETS[self.machine.target.kind])
         return Evaluator(
             self.problem.ref, self.problem.hash, self.machine.target, self.compiler, store=store, estimate=estimate,
-            roof=roof, jobs=2, notify=notify, hidden=hidden,
+            roof=roof, jobs=2, notify=notify, hidden=hidden, cross=self._cross(specs),
         )  # fmt: skip
+
+    def _cross(self, specs: Mapping[str, KernelSpec]) -> CrossExaminer | None:
+        """On a GPU: the emulator's second opinion."""
+        if self.machine.target.kind != "gpu":
+            return None
+        small = HiddenShapes(self.problem, self.graph, specs, BUDGETS["cpu"])
+        declared = self.problem.ref if small_enough(self.problem) else None
+        return CrossExaminer(small, self.compiler, self.machine.target.arch, declared=declared)
 
 
 def open_bench(

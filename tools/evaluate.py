@@ -6,18 +6,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from warpsmith.kernels.errors import SandboxError, SandboxTimeout, WorkerDied
 from warpsmith.kernels.problem import ProblemRef
 from warpsmith.kernels.records import Candidate, CompileReport, Failure, Outcome, VerifyReport
 from warpsmith.sandbox.worker import Worker
 from warpsmith.tools import outcomes
+from warpsmith.tools.cross_examine import CrossExaminer
 from warpsmith.tools.hidden_shapes import HiddenShapes, Trial, Trials, judge_at
 from warpsmith.tools.outcomes import Estimate, Roof, Stage
 from warpsmith.tools.store import Level, RunStore
 from warpsmith.tools.target import Target
 from warpsmith.tools.workers import Notify, Workers
+
+if TYPE_CHECKING:
+    from warpsmith.tools.timing import Samples
 
 
 class CompilerLike(Protocol):
@@ -59,9 +63,10 @@ class Evaluator:
         limits: Limits | None = None,
         notify: Notify | None = None,
         hidden: HiddenShapes | None = None,
+        cross: CrossExaminer | None = None,
     ) -> None:
         """`jobs` emulator processes work side by side; a GPU has one. With `hidden`, full verdicts hold at other shapes
-        as well."""
+        as well; with `cross`, the emulator is asked about what a GPU accepts."""
         self.problem = problem
         self.problem_hash = problem_hash
         self.target = target
@@ -72,6 +77,7 @@ class Evaluator:
         self.baselines = baselines
         self.limits = limits or Limits()
         self.hidden = hidden
+        self.cross = cross
         self._notify = notify
         self._workers = Workers(target, jobs=jobs, notify=notify)
         self._prepared: dict[tuple[int, str], int] = {}
@@ -81,10 +87,14 @@ class Evaluator:
 
     async def __aenter__(self) -> Self:
         await self._workers.__aenter__()
+        if self.cross is not None:
+            await self.cross.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._workers.__aexit__()
+        if self.cross is not None:
+            await self.cross.__aexit__()
 
     async def evaluate(self, candidates: Sequence[Candidate], *, level: Level) -> list[Outcome]:
         """One outcome for each candidate, in order. Known results are looked up. Raises only what says
@@ -120,18 +130,26 @@ class Evaluator:
         if report.ok:
             # Lowered and compiled again while the worker is busy with others, or with the declared shape.
             elsewhere = self._elsewhere(candidate) if level == "full" else None
+            second = self._second_opinion(candidate, report) if level == "full" else None
             try:
                 async with self._workers.borrow() as worker:
                     outcome = await self._judged(worker, candidate, report, outcome, level, elsewhere)
+                if outcome.correct and second is not None and (fault := await second) is not None:
+                    outcome = outcomes.failed(outcome, fault)
             finally:
-                if elsewhere is not None:
-                    elsewhere.cancel()
+                for task in (elsewhere, second):
+                    if task is not None:
+                        task.cancel()
         self._keep(outcome, level)
         return outcome
 
     def _elsewhere(self, candidate: Candidate) -> asyncio.Task[Trials] | None:
         """The candidate at hidden shapes, on its way."""
         return asyncio.create_task(self.hidden.trials(candidate, self.compiler)) if self.hidden else None
+
+    def _second_opinion(self, candidate: Candidate, report: CompileReport) -> asyncio.Task[Failure | None] | None:
+        """What the emulator sees in it, on its way while the GPU is busy."""
+        return asyncio.create_task(self.cross.examine(candidate, report)) if self.cross else None
 
     async def _judged(
         self, worker: Worker, candidate: Candidate, report: CompileReport, outcome: Outcome, level: Level,
@@ -189,6 +207,8 @@ class Evaluator:
         job = "warpsmith.tools.timing:run_job"
         reply = await worker.call(job, payload, timeout_s=self.limits.time_s)
         raw = Samples.model_validate(reply)
+        if level == "full":
+            outcome = self._with_samples(outcome, raw)
         if raw.failure is not None:
             return outcomes.failed(outcome, raw.failure, time_s=raw.seconds)
         timing = timing_report(raw)
@@ -199,6 +219,13 @@ class Evaluator:
         if outcome.correct:
             self._incumbent_us = min(timing.time_us.p50, self._incumbent_us or timing.time_us.p50)
         return outcome
+
+    def _with_samples(self, outcome: Outcome, raw: Samples) -> Outcome:
+        """Keeps the raw samples: whoever doubts the statistics can make his own."""
+        if self.store is None or not raw.samples:
+            return outcome
+        digest = self.store.put_blob(raw.model_dump_json().encode())
+        return outcome.model_copy(update={"samples": digest})
 
     async def _prepare(self, worker: Worker, payload: dict[str, Any], key: str) -> None:
         """Makes inputs and references before the candidate's own clock starts; nothing of it runs there, so
