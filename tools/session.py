@@ -119,7 +119,7 @@ class Session:
         self.compiled.clear()
 
     def spoilt(self) -> bool:
-        """Whether somebody wrote into a reference that is kept."""
+        """Whether somebody wrote into a set that is kept."""
         return any(kept.spoilt() for kept in self._sets.values())
 
     def names(self, level: Literal["quick", "full"]) -> list[str]:
