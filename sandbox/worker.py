@@ -7,7 +7,6 @@ import contextlib
 import os
 import re
 import select
-import shutil
 import signal
 import socket
 import struct
@@ -25,6 +24,7 @@ from typing import Any, Self
 from warpsmith.kernels import errors
 from warpsmith.sandbox import process
 from warpsmith.sandbox.isolation import cgroup, watch
+from warpsmith.sandbox.isolation.folders import OwnFolder
 from warpsmith.sandbox.isolation.policy import Policy, memory_limit, requested
 from warpsmith.sandbox.isolation.profile import Isolation, shortfall
 
@@ -82,7 +82,7 @@ class Worker:
         self._preload = tuple(preload)
         self._environment = scrubbed(os.environ) | dict(environment or {})
         self._policy = policy or Policy()
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: OwnFolder | None = None
         self._group: cgroup.Group | str = "off: not tried"
         self._calls = 0
         self._nursery: subprocess.Popen[bytes] | None = None
@@ -132,6 +132,11 @@ class Worker:
         if runner is not None:
             runner.kill()
 
+    def renew(self) -> None:
+        """Between two jobs: ends a runner that has answered very many calls."""
+        if self._calls >= CALLS_PER_RUNNER:
+            self.kill()
+
     def close(self) -> None:
         """Ends runner and nursery."""
         self.kill()
@@ -142,11 +147,15 @@ class Worker:
         if nursery is not None:
             nursery.kill()
             nursery.wait()
+        self._release()
+
+    def _release(self) -> None:
+        """Takes away what belonged to a nursery that has ended."""
         if isinstance(self._group, cgroup.Group):
             self._group.remove()
         self._group = "off: not tried"
         if self._folder is not None:
-            shutil.rmtree(self._folder.name, ignore_errors=True)
+            self._folder.remove()
             self._folder = None
 
     def log_tail(self) -> str:
@@ -154,6 +163,7 @@ class Worker:
         return b"".join(self._log).decode(errors="replace")[-2000:].strip()
 
     def _spawn(self) -> None:
+        self._release()
         policy = self._complete_policy()
         environment = self._environment | {"TMPDIR": policy.own[0], LOCKS_VARIABLE: policy.drop[0]}
         ours, theirs = socket.socketpair()
@@ -178,7 +188,8 @@ class Worker:
 
     def _complete_policy(self) -> Policy:
         """The policy with the worker's own folders, the profile asked for and a bound on memory."""
-        self._folder = tempfile.TemporaryDirectory(prefix="warpsmith-", ignore_cleanup_errors=True)
+        profile = self._policy.profile or requested()
+        self._folder = OwnFolder()
         locks = Path(self._environment.get(LOCKS_VARIABLE) or Path(tempfile.gettempdir()) / "warpsmith-locks")
         with contextlib.suppress(OSError):
             locks.mkdir(exist_ok=True)
@@ -186,7 +197,7 @@ class Worker:
         policy = self._policy
         self._policy = replace(policy, memory_bytes=policy.memory_bytes or memory_limit())
         return replace(
-            self._policy, profile=policy.profile or requested(), own=(self._folder.name, *policy.own),
+            self._policy, profile=profile, own=(str(self._folder.path), *policy.own),
             drop=(str(locks), *policy.drop),
         )  # fmt: skip
 
@@ -218,8 +229,6 @@ class Worker:
 
     def _call(self, function: str, payload: Any, timeout_s: float) -> Any:
         with self._busy:
-            if self._calls >= CALLS_PER_RUNNER:
-                self.kill()
             runner = self._runner = self._runner or self._fork()
             self._calls += 1
             try:

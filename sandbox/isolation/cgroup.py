@@ -41,7 +41,7 @@ def make(*, memory_bytes: int, processes: int, root: Path = ROOT) -> Group | str
     reason = "off: the control group is not delegated to this user"
     for parent in _parents(root):
         controllers = set(_text(parent / "cgroup.subtree_control").split())
-        if not _NEEDED <= controllers or not os.access(parent / "cgroup.procs", os.W_OK):
+        if not controllers >= _NEEDED or not os.access(parent / "cgroup.procs", os.W_OK):
             continue
         folder = parent / f"warpsmith-{os.getpid()}-{time.monotonic_ns()}"
         try:

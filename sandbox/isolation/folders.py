@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import shutil
+import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 
 from warpsmith.sandbox.isolation.policy import Policy
+
+_PREFIX = "warpsmith-run-"
+_SETTLED_S = 60.0
+"""A folder younger than this may be on its way to being locked."""
 
 CACHES = {
     "TORCHINDUCTOR_CACHE_DIR": "inductor",
@@ -16,6 +24,38 @@ CACHES = {
     "CUDA_CACHE_PATH": "cuda",
 }
 """Environment variables and the folders they are pointed at, unless they are set already."""
+
+
+class OwnFolder:
+    """A temporary folder of one worker, locked while it lives. Making one takes away those that killed runs left."""
+
+    def __init__(self) -> None:
+        base = Path(tempfile.gettempdir())
+        for stale in base.glob(f"{_PREFIX}*"):
+            _remove_if_abandoned(stale)
+        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
+        self._handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(self._handle, fcntl.LOCK_EX)
+
+    def remove(self) -> None:
+        """Takes the folder away with what is in it."""
+        os.close(self._handle)
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _remove_if_abandoned(folder: Path) -> None:
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if time.time() - folder.stat().st_mtime > _SETTLED_S:
+            shutil.rmtree(folder, ignore_errors=True)
+    except OSError:
+        return
+    finally:
+        os.close(handle)
 
 
 def prepare(policy: Policy, user: tuple[int, int] | None) -> Policy:

@@ -61,9 +61,7 @@ def confine(
     if version < 1:
         return 0
     handled = _RIGHTS_OF_ABI.get(version, (1 << 16) - 1)
-    attr = _RulesetAttr(
-        handled, _ALL_TCP if version >= NETWORK_ABI else 0, _ALL_SCOPES if version >= SCOPE_ABI else 0
-    )
+    attr = _RulesetAttr(handled, _ALL_TCP if version >= NETWORK_ABI else 0, _ALL_SCOPES if version >= SCOPE_ABI else 0)
     size = 24 if version >= SCOPE_ABI else 16 if version >= NETWORK_ABI else 8
     libc = syscalls.libc()
     ruleset = libc.syscall(_CREATE_RULESET, ctypes.byref(attr), ctypes.c_size_t(size), 0)

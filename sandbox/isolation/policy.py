@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from warpsmith.kernels.errors import EnvironmentError_
 from warpsmith.sandbox.isolation import limits
@@ -34,7 +34,7 @@ def requested() -> Profile | None:
         return None
     if named not in PROFILES:
         raise EnvironmentError_(f"${VARIABLE} is {named!r}: use auto, {', '.join(PROFILES)}, or unset it")
-    return cast(Profile, named)
+    return next(profile for profile in PROFILES if profile == named)
 
 
 @dataclass(frozen=True, slots=True)

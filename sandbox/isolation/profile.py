@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,6 +89,18 @@ def confine_runner(policy: Policy, before: Mapping[str, str]) -> Isolation:
     layers["landlock"] = _landlock(policy, read, devices)
     layers["seccomp"] = _attempt(lambda: seccomp.install(seccomp.RUNNER))
     return Isolation(profile_of(layers), layers)
+
+
+def confine_compiler(readable: Iterable[Path], *, memory_bytes: int, bare: bool) -> dict[str, str]:
+    """In a compiler process that has loaded its library: puts on every layer and says what came of each."""
+    layers = {"limits": limits.limit_compiler(memory_bytes=memory_bytes)}
+    if not bare:
+        layers["capabilities"] = _attempt(identity.drop_capabilities)
+        layers["no_new_privs"] = _attempt(identity.no_new_privileges)
+        layers["closed to others"] = identity.close_to_others(names_threads=False)
+        layers["landlock"] = landlock_text(landlock.confine(read=readable))
+        layers["seccomp"] = _attempt(lambda: seccomp.install(seccomp.COMPILER))
+    return layers
 
 
 _kept_open: list[int] = []

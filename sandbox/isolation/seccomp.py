@@ -112,7 +112,7 @@ def install(rules: Iterable[Rule]) -> None:
     if not syscalls.known_machine():
         raise OSError(errno.ENOSYS, f"no table of system calls for {platform.machine()}")
     text = program(rules)
-    cells = (_Filter * len(text))(*text)
+    cells = (_Filter * len(text))(*(_Filter(*one) for one in text))
     given = _Program(len(text), cells)
     syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
     syscalls.syscall("seccomp", _SET_MODE_FILTER, 0, ctypes.byref(given))
