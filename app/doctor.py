@@ -14,7 +14,7 @@ from typing import Literal
 
 from warpsmith.kernels.errors import WarpsmithError
 from warpsmith.kernels.records import Candidate, KernelStep, LaunchPlan, Record
-from warpsmith.sandbox.compile_pool import CompileWorker
+from warpsmith.sandbox.compile_client import CompileWorker
 from warpsmith.sandbox.driver_probe import DriverFacts, probe
 from warpsmith.sandbox.nvrtc import INSTALL_HINT, Nvrtc, include_dirs, load_nvrtc
 from warpsmith.tools.compile import Compiler

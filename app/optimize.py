@@ -123,6 +123,9 @@ async def _search(
             display.phase(str(data["text"]))
 
     async with bench.evaluator(specs, store, roof_for(specs, bench.machine), notify) as evaluator:
+        if evaluator.isolation is not None:
+            facts = store.manifest().model_copy(update={"isolation": evaluator.isolation.document()})
+            store.write_manifest(facts)
         return await run_search(list(specs.values()), evaluator, store, wanted, display.event)
 
 

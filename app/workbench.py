@@ -23,7 +23,7 @@ from warpsmith.kernels.plan import Plan, plan
 from warpsmith.kernels.problem import Problem, load_problem
 from warpsmith.kernels.records import Candidate, CompileReport, RunManifest
 from warpsmith.tools.compile import Compiler
-from warpsmith.tools.cross_examine import CrossExaminer, small_enough
+from warpsmith.tools.cross_examine import CrossExaminer
 from warpsmith.tools.evaluate import Evaluator
 from warpsmith.tools.hidden_shapes import BUDGETS, HiddenShapes
 from warpsmith.tools.outcomes import Roof, roof_of
@@ -82,8 +82,7 @@ class Bench:
         if self.machine.target.kind != "gpu":
             return None
         small = HiddenShapes(self.problem, self.graph, specs, BUDGETS["cpu"])
-        declared = self.problem.ref if small_enough(self.problem) else None
-        return CrossExaminer(small, self.compiler, self.machine.target.arch, declared=declared)
+        return CrossExaminer(self.problem, small, self.compiler)
 
 
 def open_bench(

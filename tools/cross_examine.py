@@ -10,7 +10,9 @@ import torch
 from warpsmith.kernels.errors import SandboxError, UserError
 from warpsmith.kernels.problem import Problem, ProblemRef
 from warpsmith.kernels.records import Candidate, CompileReport, Failure, VerifyReport
-from warpsmith.tools.hidden_shapes import BUDGETS, CompilerLike, HiddenShapes
+from warpsmith.tools.compile import Compiler
+from warpsmith.tools.hidden_shapes import BUDGETS, HiddenShapes
+from warpsmith.tools.runner_policy import runner_policy
 from warpsmith.tools.target import Target
 from warpsmith.tools.workers import Workers
 
@@ -25,17 +27,15 @@ _TIMEOUT_S = 60.0
 class CrossExaminer:
     """Emulator processes beside a GPU's. Use as an async context manager."""
 
-    def __init__(
-        self, hidden: HiddenShapes, compiler: CompilerLike, arch: str, *, declared: ProblemRef | None = None,
-        jobs: int = 2,
-    ) -> None:  # fmt: skip
-        """`hidden` draws shapes that the emulator gets through in a second or so; `declared` is the problem itself,
-        given where it is as small."""
+    def __init__(self, problem: Problem, hidden: HiddenShapes, compiler: Compiler, *, jobs: int = 2) -> None:
+        """`hidden` draws shapes that the emulator gets through in a second or so."""
         self._hidden = hidden
-        self._declared = declared
+        self._declared = problem.ref if small_enough(problem) else None
+        """The problem as it is declared, where it is as small."""
         self._compiler = compiler
-        self._target = Target(kind="cpu", arch=arch)
-        self._workers = Workers(self._target, jobs=jobs)
+        self._target = Target(kind="cpu", arch=compiler.arch)
+        policy = runner_policy(self._target, problem.ref, compiler.cache_dir)
+        self._workers = Workers(self._target, jobs=jobs, policy=policy)
 
     async def __aenter__(self) -> Self:
         await self._workers.__aenter__()

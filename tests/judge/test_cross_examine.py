@@ -39,7 +39,7 @@ def opinion(problem, compiler, source):
 
     async def body():
         hidden = HiddenShapes(problem, capture(problem), {}, BUDGETS["cpu"])
-        async with CrossExaminer(hidden, compiler, "sm_90", declared=problem.ref, jobs=1) as cross:
+        async with CrossExaminer(problem, hidden, compiler, jobs=1) as cross:
             report = (await compiler.compile_many([candidate]))[0]
             return await cross.examine(candidate, report)
 
