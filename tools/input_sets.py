@@ -13,16 +13,9 @@ from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.problem import Instance, Problem
 from warpsmith.sandbox.backend import Argument
 from warpsmith.tools import oracle
-from warpsmith.tools.compare import (
-    ExactYardstick,
-    Yardstick,
-    checksum,
-    exact_yardstick,
-    memory_of,
-    wider,
-    wider_exact,
-    yardstick,
-)
+from warpsmith.tools.checksums import checksum, memory_of
+from warpsmith.tools.compare import Yardstick, wider, yardstick
+from warpsmith.tools.compare_exact import ExactYardstick, exact_yardstick, wider_exact
 from warpsmith.tools.inputs import (
     KINDS,
     SHIPPED,

@@ -15,7 +15,9 @@ import torch
 
 from warpsmith.kernels.records import CompileReport, Counters, Failure, LaunchPlan, VerifyReport
 from warpsmith.sandbox.backend import Loaded
-from warpsmith.tools.compare import Comparison, ExactYardstick, compare, compare_exact, same_bits
+from warpsmith.tools.checksums import same_bits
+from warpsmith.tools.compare import Comparison, compare
+from warpsmith.tools.compare_exact import ExactYardstick, compare_exact
 from warpsmith.tools.input_sets import InputSet
 from warpsmith.tools.inputs import SHIPPED
 from warpsmith.tools.outputs import GuardedOutputs, Layout
