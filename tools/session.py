@@ -361,12 +361,13 @@ def session_for(payload: Mapping[str, Any]) -> Session:
     if key not in _current:
         _current.clear()
         oracle.pin_flags()
-        backend = _backend(target)
+        backend = backend_for(target)
         _current[key] = Session(load_ref(ref), backend, _budget(backend))
     return _current[key]
 
 
-def _backend(target: Target) -> Backend:
+def backend_for(target: Target) -> Backend:
+    """This process's backend of a target; a GPU's initialises CUDA."""
     key = target.model_dump_json()
     if key not in _backends:
         if target.backend is not None:
