@@ -23,9 +23,11 @@ from warpsmith.kernels.plan import Plan, plan
 from warpsmith.kernels.problem import Problem, load_problem
 from warpsmith.kernels.records import Candidate, CompileReport, RunManifest
 from warpsmith.tools.compile import Compiler
-from warpsmith.tools.evaluate import Evaluator, Notify, Roof, roof_of
+from warpsmith.tools.evaluate import Evaluator
+from warpsmith.tools.outcomes import Roof, roof_of
 from warpsmith.tools.store import RunStore, utc_now
 from warpsmith.tools.target import Target
+from warpsmith.tools.workers import Notify
 
 DEFAULT_ARCH = "sm_90"
 _VERSIONED = ("torch", "numpy", "langgraph", "pydantic", "cupy-cuda13x", "cupy-cuda12x")

@@ -11,9 +11,9 @@ from warpsmith.kernels.errors import EnvironmentError_
 from warpsmith.kernels.problem import ProblemRef
 from warpsmith.kernels.records import Failure, Quantiles, Record
 from warpsmith.sandbox.worker import Worker
-from warpsmith.tools.evaluate import preload_modules, worker_environment
 from warpsmith.tools.statistics import quantiles
 from warpsmith.tools.target import Target
+from warpsmith.tools.workers import preload_modules, worker_environment
 
 MODES = ("eager", "compile", "max-autotune", "reduce-overhead")
 _TIMEOUT_S = 900.0

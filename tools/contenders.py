@@ -12,8 +12,9 @@ from torch.utils import _pytree as pytree
 from warpsmith.kernels.records import Failure
 from warpsmith.sandbox.cuda.backend import CudaBackend, LoadedCuda
 from warpsmith.tools import oracle
+from warpsmith.tools.input_sets import InputSet
 from warpsmith.tools.inputs import copy_of
-from warpsmith.tools.session import InputSet, Session
+from warpsmith.tools.session import Session
 
 COPIES = 20
 """Input and output sets at most: as many as a graph of short kernels replays."""

@@ -10,8 +10,9 @@ from typing import Any, Literal
 from warpsmith.kernels.records import CompileReport, Failure, LaunchPlan, Record, TimingReport
 from warpsmith.sandbox.cuda.backend import CudaBackend
 from warpsmith.tools.contenders import Contender, candidate_contender, module_contenders
+from warpsmith.tools.input_sets import InputSet
 from warpsmith.tools.sampling import Sampler
-from warpsmith.tools.session import InputSet, Session, session_for
+from warpsmith.tools.session import Session, session_for
 from warpsmith.tools.statistics import half_width, quantiles, speedup
 from warpsmith.tools.verify import compare_output
 

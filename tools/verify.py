@@ -16,9 +16,10 @@ import torch
 from warpsmith.kernels.records import CompileReport, Counters, Failure, LaunchPlan, VerifyReport
 from warpsmith.sandbox.backend import Loaded
 from warpsmith.tools.compare import Comparison, ExactYardstick, compare, compare_exact, same_bits
+from warpsmith.tools.input_sets import InputSet
 from warpsmith.tools.inputs import SHIPPED
 from warpsmith.tools.outputs import GuardedOutputs, Layout
-from warpsmith.tools.session import InputSet, Session, session_for
+from warpsmith.tools.session import Session, session_for
 
 _FIRST_POISON = 0xFF
 """NaN in every float format, -1 in every integer format."""

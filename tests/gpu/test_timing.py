@@ -7,7 +7,7 @@ import pytest
 
 from warpsmith.kernels.records import LibraryStep
 from warpsmith.tools.baseline import measure_baselines
-from warpsmith.tools.evaluate import Roof
+from warpsmith.tools.outcomes import Roof
 
 pytestmark = pytest.mark.gpu
 
