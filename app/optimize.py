@@ -18,6 +18,7 @@ from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.family import KernelSpec
 from warpsmith.kernels.records import SCHEMA_VERSION
 from warpsmith.tools.export import export
+from warpsmith.tools.insight import Wanted
 from warpsmith.tools.store import RunStore
 
 INTERRUPTED = 130
@@ -41,6 +42,7 @@ class OptimizeSettings:
     verdicts: int = 4
     minutes: float | None = None
     max_cost: float | None = None
+    counters: Wanted = "best"
     resume: Path | None = None
     seed: int = 0
     out: Path = Path("runs")
@@ -122,7 +124,8 @@ async def _search(
         if kind == "phase":
             display.phase(str(data["text"]))
 
-    async with bench.evaluator(specs, store, roof_for(specs, bench.machine), notify) as evaluator:
+    roof = roof_for(specs, bench.machine)
+    async with bench.evaluator(specs, store, roof, notify, counters=settings.counters) as evaluator:
         return await run_search(list(specs.values()), evaluator, store, wanted, display.event)
 
 

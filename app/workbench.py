@@ -24,6 +24,7 @@ from warpsmith.kernels.problem import Problem, load_problem
 from warpsmith.kernels.records import Candidate, CompileReport, RunManifest
 from warpsmith.tools.compile import Compiler
 from warpsmith.tools.evaluate import Evaluator
+from warpsmith.tools.insight import Insight, Wanted
 from warpsmith.tools.outcomes import Roof, roof_of
 from warpsmith.tools.store import RunStore, utc_now
 from warpsmith.tools.target import Target
@@ -61,9 +62,10 @@ class Bench:
         return plan(self.graph)
 
     def evaluator(
-        self, specs: Mapping[str, KernelSpec], store: RunStore | None, roof: Roof | None, notify: Notify | None = None
-    ) -> Evaluator:
-        """An evaluator whose estimates come from the spec of the candidate's family."""
+        self, specs: Mapping[str, KernelSpec], store: RunStore | None, roof: Roof | None, notify: Notify | None = None,
+        *, counters: Wanted = "none",
+    ) -> Evaluator:  # fmt: skip
+        """An evaluator whose estimates come from the spec of the candidate's family. `counters`: who is profiled."""
 
         def estimate(candidate: Candidate, report: CompileReport) -> float | None:
             spec = specs.get(candidate.family)
@@ -71,7 +73,7 @@ class Bench:
 
         return Evaluator(
             self.problem.ref, self.problem.hash, self.machine.target, self.compiler, store=store, estimate=estimate,
-            roof=roof, jobs=2, notify=notify,
+            roof=roof, jobs=2, notify=notify, insight=Insight(self.machine.model, counters),
         )  # fmt: skip
 
 

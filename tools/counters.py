@@ -163,7 +163,7 @@ METRICS: tuple[Metric, ...] = (
         static=_f("code_instructions"),
     ),
     Metric(
-        "fma_share", "%", ("compute",), "FP32 arithmetic, of the instructions executed (of the text, if static)", "more",
+        "fma_share", "%", ("compute",), "FP32 arithmetic, of the instructions executed (static: of the text)", "more",
         ncu=_f("smsp__inst_executed_pipe_fma.sum", under=_ISSUED, scale=100.0),
         emulated=_f("inst_fma", under=("warp_instructions",), scale=100.0),
         static=_f("code_fma", under=("code_instructions",), scale=100.0),

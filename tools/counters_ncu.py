@@ -23,6 +23,7 @@ from warpsmith.kernels.records import CompileReport, KernelStep, LaunchPlan
 from warpsmith.sandbox.worker import scrubbed
 from warpsmith.tools.compile_cache import default_cache_dir
 from warpsmith.tools.counters import METRICS
+from warpsmith.tools.target import Target
 
 TIMEOUT_S = 120.0
 """Importing torch under ncu on a cold disk takes most of it; a warm profile takes about 5 s."""
@@ -51,6 +52,11 @@ class NcuRefused:
     kind: Literal["missing", "permission", "timeout", "failed"]
     message: str
     remedy: str | None = None
+
+    @property
+    def text(self) -> str:
+        """For a reader: what and the remedy."""
+        return f"{self.message}; {self.remedy}" if self.remedy else self.message
 
     @property
     def tell(self) -> bool:
@@ -94,7 +100,7 @@ def probe(*, cache: Path | None = None, params: Path = _PARAMS, status: Path = _
 
 
 def profile(
-    plan: LaunchPlan, report: CompileReport, problem: ProblemRef, target: object, *, timeout_s: float = TIMEOUT_S
+    plan: LaunchPlan, report: CompileReport, problem: ProblemRef, target: Target, *, timeout_s: float = TIMEOUT_S
 ) -> Counts | NcuRefused:
     """Raw counts of each kernel of the plan from one run of it in a process of its own, on drawn inputs."""
     allowed = probe()
@@ -105,17 +111,9 @@ def profile(
         return NcuRefused("failed", "the plan launches no kernel of its own")
     with tempfile.TemporaryDirectory(prefix="warpsmith-ncu-") as folder:
         payload = Path(folder) / "payload.json"
-        payload.write_text(
-            json.dumps(
-                {
-                    "problem": problem.model_dump(mode="json"),
-                    "target": target.model_dump(mode="json") if hasattr(target, "model_dump") else target,
-                    "plan": plan.model_dump(mode="json"),
-                    "report": report.model_dump(mode="json"),
-                }
-            )
-        )
-        runner = [sys.executable, "-P", "-m", "warpsmith.tools.profile_runner", str(payload)]
+        parts = {"problem": problem, "target": target, "plan": plan, "report": report}
+        payload.write_text(json.dumps({name: part.model_dump(mode="json") for name, part in parts.items()}))
+        runner = [sys.executable, "-P", "-m", "warpsmith.tools.profile_runner", str(payload), str(os.getpid())]
         return run_ncu(allowed.path, runner, kernels, Path(folder), timeout_s=timeout_s)
 
 
@@ -126,13 +124,16 @@ def run_ncu(
     """Runs a program under ncu with the table's metrics; one that this ncu does not know is left out."""
     metrics = ncu_metrics()
     while metrics:
-        done = _run([*command(ncu, metrics, kernels), *program], folder, timeout_s)
-        if done is None:
+        log = folder / "ncu.csv"
+        log.unlink(missing_ok=True)
+        code, errors = _run([*command(ncu, metrics, kernels, log), *program], folder, timeout_s)
+        if code is None:
             return NcuRefused("timeout", f"ncu did not finish within {timeout_s:g} s")
-        output, code = done
-        counts = parse_raw(output)
+        written = log.read_text(errors="replace") if log.exists() else ""
+        counts = parse_raw(written)
         if counts:
             return counts
+        output = f"{written}\n{errors}"
         refused = refusal(output)
         if refused is not None:
             if refused.kind == "permission":
@@ -151,33 +152,39 @@ def ncu_metrics() -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in names if name != "launches"))
 
 
-def command(ncu: Path, metrics: Sequence[str], kernels: Sequence[str]) -> list[str]:
-    """The command line up to the program. Clocks float as in timing; caches are flushed before every replay."""
+def command(ncu: Path, metrics: Sequence[str], kernels: Sequence[str], log: Path) -> list[str]:
+    """The command line up to the program. Clocks float as in timing; caches are flushed before every replay. What ncu
+    says goes to a file of its own: device code can print, and must not be read as counts."""
     names = "|".join(re.escape(kernel) for kernel in kernels)
     return [
-        str(ncu), "--clock-control", "none", "--cache-control", "all", "--csv", "--page", "raw", "--print-units", "base",
-        "--metrics", ",".join(metrics), "--kernel-name", f"regex:^({names})$",
-        "--launch-count", str(ENOUGH_LAUNCHES), "--target-processes", "application-only",
+        str(ncu), "--clock-control", "none", "--cache-control", "all", "--csv", "--page", "raw",
+        "--print-units", "base", "--metrics", ",".join(metrics), "--kernel-name", f"regex:^({names})$",
+        "--launch-count", str(ENOUGH_LAUNCHES), "--target-processes", "application-only", "--log-file", str(log),
     ]  # fmt: skip
 
 
-def _run(words: Sequence[str], folder: Path, timeout_s: float) -> tuple[str, int] | None:
-    """Output and exit code, or None after the deadline; whatever it started is gone then."""
+def _run(words: Sequence[str], folder: Path, timeout_s: float) -> tuple[int | None, str]:
+    """Exit code, None after the deadline, and the end of stderr. Whatever it started is gone then."""
     environment = scrubbed(os.environ) | {"TMPDIR": str(folder)}
-    child = subprocess.Popen(
-        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-        env=environment, start_new_session=True,
-    )  # fmt: skip
-    try:
-        output, _ = child.communicate(timeout=timeout_s)
-    except BaseException as error:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.communicate()
-        if isinstance(error, subprocess.TimeoutExpired):
-            return None
-        raise
-    return output, child.returncode
+    errors = folder / "stderr"
+    code: int | None = None
+    with errors.open("wb") as sink:
+        try:
+            child = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=sink, env=environment,
+                start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            return 127, f"{words[0]}: {error.strerror}"
+        try:
+            code = child.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+    return code, errors.read_bytes()[-4096:].decode(errors="replace")
 
 
 def refusal(output: str) -> NcuRefused | None:
@@ -202,7 +209,8 @@ def parse_raw(text: str) -> Counts:
         # The row of units has no ID; a message that follows the table has nothing else.
         if not (row.get("ID") or "").isdigit() or not row.get("Kernel Name"):
             continue
-        figures = {name: value for name, cell in row.items() if "__" in (name or "") and (value := _number(cell)) is not None}
+        cells = {name: _number(cell) for name, cell in row.items() if "__" in (name or "")}
+        figures = {name: value for name, value in cells.items() if value is not None}
         launches.setdefault(str(row["Kernel Name"]).split("(")[0].strip(), []).append(figures)
     return {kernel: _joined(rows) for kernel, rows in launches.items() if any(rows)}
 

@@ -13,6 +13,7 @@ from warpsmith.kernels.problem import ProblemRef
 from warpsmith.kernels.records import Candidate, CompileReport, Failure, Outcome, VerifyReport
 from warpsmith.sandbox.worker import Worker
 from warpsmith.tools import outcomes
+from warpsmith.tools.insight import Insight
 from warpsmith.tools.outcomes import Estimate, Roof, Stage
 from warpsmith.tools.store import Level, RunStore
 from warpsmith.tools.target import Target
@@ -57,6 +58,7 @@ class Evaluator:
         jobs: int = 1,
         limits: Limits | None = None,
         notify: Notify | None = None,
+        insight: Insight | None = None,
     ) -> None:
         """`jobs` emulator processes work side by side; a GPU has one."""
         self.problem = problem
@@ -69,6 +71,7 @@ class Evaluator:
         self.baselines = baselines
         self.limits = limits or Limits()
         self._notify = notify
+        self._insight = insight or Insight()
         self._workers = Workers(target, jobs=jobs, notify=notify)
         self._prepared: dict[tuple[int, Level], int] = {}
         """Worker and level -> the generation whose references are made."""
@@ -129,6 +132,8 @@ class Evaluator:
             if outcome.correct and self.target.kind == "gpu":
                 stage = "time"
                 outcome = await self._timed(worker, candidate, report, outcome, level)
+                if outcome.status == "ok":
+                    outcome = await self._explained(worker, candidate, report, outcome)
         except SandboxTimeout as error:
             return outcomes.late(outcome, stage, error, on_gpu=self.target.kind == "gpu")
         except WorkerDied as error:
@@ -146,7 +151,8 @@ class Evaluator:
         job = "warpsmith.tools.verify:run_job"
         reply = await worker.call(job, payload, timeout_s=self.limits.verify_s)
         verdict = VerifyReport.model_validate(reply["report"])
-        return outcomes.verified(outcome, verdict, list(reply["warnings"]), level)
+        outcome = outcomes.verified(outcome, verdict, list(reply["warnings"]), level)
+        return self._insight.counted(outcome, candidate, report)
 
     async def _timed(
         self, worker: Worker, candidate: Candidate, report: CompileReport, outcome: Outcome, level: Level
@@ -168,6 +174,21 @@ class Evaluator:
         if outcome.correct:
             self._incumbent_us = min(timing.time_us.p50, self._incumbent_us or timing.time_us.p50)
         return outcome
+
+    async def _explained(
+        self, worker: Worker, candidate: Candidate, report: CompileReport, outcome: Outcome
+    ) -> Outcome:
+        """Whose kernels took the time, and hardware counters where they are wanted; the worker's device is idle
+        meanwhile."""
+
+        async def call(job: str, payload: dict[str, Any]) -> Any:
+            return await worker.call(job, payload, timeout_s=self.limits.verify_s)
+
+        payload = self._payload(candidate, report)
+        outcome = await self._insight.attributed(outcome, candidate, call, payload)
+        return await asyncio.to_thread(
+            self._insight.profiled, outcome, candidate, report, problem=self.problem, target=self.target
+        )
 
     async def _prepare(self, worker: Worker, payload: dict[str, Any], level: Level) -> None:
         """Makes inputs and references before the candidate's own clock starts; nothing of it runs there, so

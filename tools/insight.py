@@ -24,7 +24,7 @@ class Insight:
 
     device: DeviceModel | None = None
     """None: no occupancy among the static figures."""
-    ncu: Wanted = "best"
+    ncu: Wanted = "none"
     """Who is profiled with ncu: full verdicts that are the fastest so far, all full verdicts, or none. A profile takes
     seconds where a screening takes a fraction of one, so screened candidates never are."""
     fastest_us: float | None = None
@@ -66,7 +66,7 @@ class Insight:
         return _warned(outcome.model_copy(update=update), *([warning] if warning else []))
 
     def profiled(
-        self, outcome: Outcome, candidate: Candidate, report: CompileReport, problem: ProblemRef, target: Target
+        self, outcome: Outcome, candidate: Candidate, report: CompileReport, *, problem: ProblemRef, target: Target
     ) -> Outcome:
         """A timed outcome with ncu's counters, where it is wanted, permitted and among the fastest; else as it was.
         Takes seconds; the caller keeps the device free meanwhile."""
@@ -78,12 +78,11 @@ class Insight:
             self.fastest_us = cost
         if self.ncu == "none" or (self.ncu == "best" and not first):
             return outcome
-        static = static_figures(candidate.plan, report, self.device)
         found = profile(candidate.plan, report, problem, target)
         if isinstance(found, NcuRefused):
-            return _warned(outcome, f"counters are {outcome.counters.source}: {found.message}") if (
-                outcome.counters is not None and found.tell
-            ) else outcome
+            source = outcome.counters.source if outcome.counters else "missing"
+            return _warned(outcome, f"counters are {source}: {found.text}") if found.tell else outcome
+        static = static_figures(candidate.plan, report, self.device)
         return outcome.model_copy(update={"counters": standard("ncu", found, static)})
 
 

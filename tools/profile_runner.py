@@ -1,13 +1,18 @@
 """What ncu watches: loads a candidate and runs its launch plan once on drawn inputs. Started by counters_ncu.
 
-`python -m warpsmith.tools.profile_runner PAYLOAD`, a JSON file with `problem`, `target`, `plan` and `report`.
+`python -m warpsmith.tools.profile_runner PAYLOAD PARENT`: a JSON file with `problem`, `target`, `plan` and `report`;
+the id of the process whose end ends this one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import select
+import signal
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -43,8 +48,17 @@ def run_once(payload: Mapping[str, Any]) -> Failure | None:
     return result.failure
 
 
+def _end_with(parent: int) -> None:
+    """Kills this process group, which ncu leads, when the process that asked for the profile is gone."""
+    with contextlib.suppress(ProcessLookupError):
+        handle = os.pidfd_open(parent)
+        select.select([handle], [], [])
+    os.killpg(0, signal.SIGKILL)
+
+
 def main(words: list[str]) -> int:
     """Exit code 0 where the plan ran; else the failure as the last line of stderr."""
+    threading.Thread(target=_end_with, args=(int(words[1]),), daemon=True).start()
     failure = run_once(json.loads(Path(words[0]).read_text()))
     if failure is None:
         return 0

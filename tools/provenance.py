@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -115,7 +116,7 @@ def _round(
         after.record()
     failure = backend.finish()
     if failure is None:
-        spans = [1000.0 * float(a.elapsed_time(b)) for a, b in zip(events, events[1:], strict=False)]
+        spans = [1000.0 * float(a.elapsed_time(b)) for a, b in pairwise(events)]
         empty.append(spans[0])
         rows.append(tuple(spans[1:]))
     return failure
