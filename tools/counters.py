@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from warpsmith.kernels.records import Counters
+from warpsmith.kernels.slots import Role
 
 Source = Literal["ncu", "emulated", "static"]
-Role = Literal["planner", "config", "memory", "compute", "reduction"]
 Raw = Mapping[str, float]
-
-ROLES: tuple[Role, ...] = ("planner", "config", "memory", "compute", "reduction")
 
 
 @dataclass(frozen=True, slots=True)

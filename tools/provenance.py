@@ -154,9 +154,3 @@ def disagreement(steps_us: Sequence[float], timed_us: float) -> str | None:
     if _AGREES[0] <= total / timed_us <= _AGREES[1]:
         return None
     return f"the steps add up to {total:.2f} us on the device, the plan was timed at {timed_us:.2f} us"
-
-
-def share_text(own_share: float, steps_us: Sequence[float] | None) -> str:
-    """The statement for a verdict."""
-    steps = f", {len(steps_us)} steps measured" if steps_us else ""
-    return f"own kernels take {own_share:.1%} of the device time{steps}"
