@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log10
@@ -77,7 +78,7 @@ def anytime(points: Sequence[Point], best: Sequence[tuple[float, float]], *, x_l
     body += [_dot(x.at(p.x), y.at(p.y), p.label, p.mark, 2.6) for p in points]
     body.append(f'<path class="best" d="{"".join(path)}"/>')
     end = best[-1]
-    body.append(_text(x.at(end[0]) - 4, y.at(end[1]) + 15, words.duration(end[1]), "end strong"))
+    body.append(_text(x.at(end[0]), y.at(end[1]) - 7, words.duration(end[1]), "end strong"))
     return _svg(WIDTH, HEIGHT, f"Best cost so far against {x_label}: {words.duration(end[1])} at the end", body)
 
 
@@ -87,7 +88,8 @@ def roofline(points: Sequence[Point], *, bytes_per_s: float, flops_per_s: float)
         return Markup("")
     ridge = flops_per_s / bytes_per_s
     x = scale([*(p.x for p in points), ridge / 20, ridge * 4], LEFT, WIDTH - RIGHT, log=True)
-    y = scale([*(p.y for p in points), flops_per_s, x.low * bytes_per_s], HEIGHT - BOTTOM, TOP, log=True)
+    lowest = min(*(p.y for p in points), x.low * bytes_per_s)
+    y = scale([lowest / 2, flops_per_s], HEIGHT - BOTTOM, TOP, log=True)
     body = _frame(x, y, "FLOP per byte of the least traffic", "FLOP/s", _plain, lambda v: words.rate(v, ""))
     corner = (x.at(ridge), y.at(flops_per_s))
     start = max(x.low, y.low / bytes_per_s)
@@ -146,7 +148,7 @@ def _frame(
     for tick in y.ticks():
         at = y.at(tick)
         body.append(f'<path class="grid" d="M{x.start:.1f},{at:.1f}H{x.end:.1f}"/>')
-        body.append(_text(x.start - 8, at + 4, show_y(tick), "end"))
+        body.append(_text(x.start - 8, at + 4, _round(show_y(tick)), "end"))
     body.append(_text(x.start - 50, TOP - 3, y_label, "axis"))
     return body
 
@@ -155,7 +157,7 @@ def _x_axis(x: Scale, height: float, label: str, show: Callable[[float], str]) -
     floor_y = height - BOTTOM
     body = [f'<path class="base" d="M{x.start:.1f},{floor_y:.1f}H{x.end:.1f}"/>']
     for tick in x.ticks():
-        body.append(_text(x.at(tick), floor_y + 16, show(tick), "middle"))
+        body.append(_text(x.at(tick), floor_y + 16, _round(show(tick)), "middle"))
     if label:
         body.append(_text((x.start + x.end) / 2, height - 6, label, "middle axis"))
     return body
@@ -188,6 +190,11 @@ def _svg(width: float, height: float, title: str, body: Sequence[str]) -> Markup
 
 def _plain(value: float) -> str:
     return words.number(value)
+
+
+def _round(text: str) -> str:
+    """A tick's label without noughts behind the point."""
+    return re.sub(r"\.(\d*?)0+(?=\D|$)", lambda found: f".{found[1]}" if found[1] else "", text)
 
 
 def _ticks(low: float, high: float) -> list[float]:

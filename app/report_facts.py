@@ -47,7 +47,7 @@ def gather(store: RunStore) -> Facts:
         "winner": winner_facts(store, manifest, best) if best else None,
         "verdicts": _verdicts(lines),
         "history": history,
-        "candidates": _candidates(store, lines, best),
+        "candidates": _candidates(store, manifest, lines, best),
         "failures": [_failure(group) for group in failure_groups(lines)],
         "audit": _audit(manifest),
         "warnings": list(store.broken),
@@ -155,7 +155,8 @@ def label_of(outcome: Outcome) -> str | None:
     return "estimated" if outcome.estimated_us is not None else None
 
 
-def _candidates(store: RunStore, lines: Sequence[Outcome], best: Outcome | None) -> list[Facts]:
+def _candidates(store: RunStore, manifest: RunManifest, lines: Sequence[Outcome], best: Outcome | None) -> list[Facts]:
+    families = (manifest.config.get("space") or {}).get("families") or {}
     full = {one.candidate for one in lines if one.status == "ok"}
     rows = []
     for index, outcome in enumerate(store.outcomes(), start=1):
@@ -178,10 +179,20 @@ def _candidates(store: RunStore, lines: Sequence[Outcome], best: Outcome | None)
                 "spills": outcome.spills,
                 "shared_bytes": outcome.shared_bytes,
                 "slots": {name: value_text(value) for name, value in outcome.slots.items()},
+                "differs": _differs(outcome, (families.get(outcome.family) or {}).get("slots") or {}),
                 "failure": outcome.failure.model_dump(mode="json") if outcome.failure else None,
             }
         )
     return rows
+
+
+def _differs(outcome: Outcome, known: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """The slots that are not naive; all of them where the run does not say what is."""
+    return {
+        name: value_text(value)
+        for name, value in outcome.slots.items()
+        if name not in known or known[name].get("naive") != value
+    }
 
 
 def _verdicts(lines: Sequence[Outcome]) -> list[Facts]:

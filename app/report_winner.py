@@ -60,7 +60,13 @@ def _slots(space: Mapping[str, Any], best: Outcome) -> list[Facts]:
     rows = []
     for name, value in best.slots.items():
         slot = known.get(name) or {}
-        row = {"slot": name, "owner": slot.get("owner"), "doc": slot.get("doc"), "value": value_text(value)}
+        row = {
+            "slot": name,
+            "owner": slot.get("owner"),
+            "kind": slot.get("kind"),
+            "doc": slot.get("doc"),
+            "value": value_text(value),
+        }
         for other in ("naive", "sensible"):
             row[other] = value_text(slot[other]) if other in slot else None
         row["changed"] = row["naive"] is not None and row["naive"] != row["value"]

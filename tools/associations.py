@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
@@ -31,7 +31,7 @@ class Association:
     passing_with: int
     passing: int
     p: float
-    """One-sided Fisher's exact test, not corrected for how many settings were tried."""
+    """One-sided Fisher's exact test among the failures not yet covered, not corrected for how many were tried."""
 
     @property
     def lift(self) -> float:
@@ -85,33 +85,41 @@ def _group(failing: Sequence[FailureEntry], passing: Iterable[Outcome]) -> Failu
 def associations(
     failing: Sequence[Mapping[str, str]], passing: Sequence[Mapping[str, str]]
 ) -> tuple[int, tuple[Association, ...]]:
-    """How many settings were tried, and those over-represented among `failing`: the clearest first. A pair is told
-    only where it says more than each of its halves; nothing is told without both sides."""
+    """How many settings were tried, and the few that cover the failures: the clearest first, with those just as clear;
+    then the clearest for the failures that it does not cover, and so on. Nothing is told without both sides."""
     if not failing or not passing:
         return 0, ()
     varied = _varied([*failing, *passing])
-    counts: dict[Setting, list[int]] = defaultdict(lambda: [0, 0])
-    for side, slots in ((0, failing), (1, passing)):
-        for one in slots:
-            for setting in _settings(one, varied):
-                counts[setting][side] += 1
-    seen = {setting: pair for setting, pair in counts.items() if pair[0]}
-    p = _tails(seen, len(failing), len(passing))
-    kept = [setting for setting in seen if p[setting] <= SIGNIFICANT and _says_more(setting, p)]
-    # The clearest, then the shorter, then by name: the same run gives the same order.
-    kept.sort(key=lambda setting: (p[setting], len(setting), setting))
-    found = [
-        Association(setting, seen[setting][0], len(failing), seen[setting][1], len(passing), p[setting])
-        for setting in kept[:_MOST]
-    ]
-    return len(seen), tuple(found)
+    with_it = [set(_settings(one, varied)) for one in failing]
+    against = Counter(setting for one in passing for setting in _settings(one, varied))
+    totals = Counter(setting for one in with_it for setting in one)
+    left, found = with_it, list[Association]()
+    while left and len(found) < _MOST:
+        clearest = _clearest(Counter(setting for one in left for setting in one), against, len(left), len(passing))
+        if not clearest:
+            break
+        for setting, p in clearest:
+            found.append(Association(setting, totals[setting], len(failing), against[setting], len(passing), p))
+        left = [one for one in left if not any(setting in one for setting, _ in clearest)]
+    return len(totals), tuple(found[:_MOST])
+
+
+def _clearest(
+    counts: Mapping[Setting, int], against: Mapping[Setting, int], failing: int, passing: int
+) -> list[tuple[Setting, float]]:
+    """The settings with the least p, by length and name; a pair counts only where it says more than its halves."""
+    p = _tails({setting: (count, against[setting]) for setting, count in counts.items()}, failing, passing)
+    kept = [setting for setting in p if p[setting] <= SIGNIFICANT and _says_more(setting, p)]
+    least = min((p[setting] for setting in kept), default=0.0)
+    alike = sorted((one for one in kept if p[one] <= least * (1 + 1e-9)), key=lambda one: (len(one), one))
+    return [(setting, p[setting]) for setting in alike]
 
 
 def _says_more(setting: Setting, p: Mapping[Setting, float]) -> bool:
     return len(setting) == 1 or all(p[setting] < p[(half,)] for half in setting)
 
 
-def _tails(counts: Mapping[Setting, Sequence[int]], failing: int, passing: int) -> dict[Setting, float]:
+def _tails(counts: Mapping[Setting, tuple[int, int]], failing: int, passing: int) -> dict[Setting, float]:
     """One-sided p values of all settings; many share their counts."""
     tails: dict[tuple[int, int], float] = {}
     for fails, passes in counts.values():

@@ -24,8 +24,8 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         # Content hashes; a word of letters alone is a word.
         (r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{12,64}\b", "<id>"),
         (r"\b(?:nan|inf|infinity)\b", "<n>"),
-        # Numbers, and those at the end of names: temporaries such as v12 or %r7.
-        (r"[-+]?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?", "<n>"),
+        # Numbers, and those at the end of names: temporaries such as v12 or %r7. Types keep theirs.
+        (r"(?<!\bfloat)(?<!\bbfloat)(?<!\bint)(?<!\buint)(?<!\bsm_)[-+]?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?", "<n>"),
         (r"<n>(?:\s*[,x×]\s*<n>)+", "<n>"),
         (r"\s+", " "),
     )
