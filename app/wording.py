@@ -71,6 +71,7 @@ def verdict_text(outcome: Outcome) -> str:
             f"error ratio to eager {_figure(outcome.error_ratio)}, "
             f"max abs error {_figure(outcome.max_abs_error)}"
         )
+        lines += _shapes_text(outcome)
     if outcome.time_us is not None:
         q = outcome.time_us
         lines.append(f"  {duration(q.p50)} measured (p10 {duration(q.p10)}, p90 {duration(q.p90)}, n={q.n})")
@@ -87,6 +88,15 @@ def verdict_text(outcome: Outcome) -> str:
         )
     lines += [f"  warning: {text}" for text in outcome.warnings]
     return "\n".join(lines)
+
+
+def _shapes_text(outcome: Outcome) -> list[str]:
+    """For which shapes the verdict holds."""
+    if outcome.shape_specific is None:
+        return []
+    if outcome.shape_specific:
+        return ["  holds for the declared shape alone: no other shape was judged"]
+    return ["  holds at hidden shapes as well"]
 
 
 def _figure(value: float | None) -> str:

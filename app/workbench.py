@@ -24,6 +24,7 @@ from warpsmith.kernels.problem import Problem, load_problem
 from warpsmith.kernels.records import Candidate, CompileReport, RunManifest
 from warpsmith.tools.compile import Compiler
 from warpsmith.tools.evaluate import Evaluator
+from warpsmith.tools.hidden_shapes import BUDGETS, HiddenShapes
 from warpsmith.tools.insight import Insight, Wanted
 from warpsmith.tools.outcomes import Roof, roof_of
 from warpsmith.tools.store import RunStore, utc_now
@@ -71,9 +72,10 @@ class Bench:
             spec = specs.get(candidate.family)
             return estimate_us(spec, dict(candidate.values), report) if spec is not None else None
 
+        hidden = HiddenShapes(self.problem, self.graph, specs, BUDGETS[self.machine.target.kind])
         return Evaluator(
             self.problem.ref, self.problem.hash, self.machine.target, self.compiler, store=store, estimate=estimate,
-            roof=roof, jobs=2, notify=notify, insight=Insight(self.machine.model, counters),
+            roof=roof, jobs=2, notify=notify, hidden=hidden, insight=Insight(self.machine.model, counters),
         )  # fmt: skip
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from warpsmith.tools.sealed import Sealed, opened, piece_of
+
 _CHUNK_GPU = 1 << 25
 _CHUNK_CPU = 1 << 21
 """Elements compared at a time: bounds the float64 temporaries (eight bytes each, about five of them)."""
@@ -74,7 +76,7 @@ def wider(first: Yardstick, other: Yardstick) -> Yardstick:
 class ExactYardstick:
     """What eager gives for an output of integers or booleans, and how far that is from float64."""
 
-    eager: torch.Tensor
+    eager: torch.Tensor | Sealed
     share: float
     """Of the elements at which eager differs from float64."""
     largest: float
@@ -140,7 +142,7 @@ def yardstick(reference: torch.Tensor, eager: torch.Tensor) -> Yardstick:
     )
 
 
-def compare(value: torch.Tensor, reference: torch.Tensor, measure: Yardstick, *, by_ratio: bool) -> Comparison:
+def compare(value: torch.Tensor, reference: torch.Tensor | Sealed, measure: Yardstick, *, by_ratio: bool) -> Comparison:
     """Applies the rule to one floating output. `by_ratio` adds the bounds on the ratio to eager's error."""
     limits = LIMITS[value.dtype]
     atol = limits.atol * measure.rms + _EAGER_ROOM * measure.eager_max
@@ -160,7 +162,7 @@ def compare(value: torch.Tensor, reference: torch.Tensor, measure: Yardstick, *,
 
 
 def compare_exact(
-    value: torch.Tensor, reference: torch.Tensor, measure: ExactYardstick, inputs: Sequence[Any]
+    value: torch.Tensor, reference: torch.Tensor | Sealed, measure: ExactYardstick, inputs: Sequence[Any]
 ) -> Comparison:
     """Each integer or boolean must equal what float64 or what eager gives. Two things excuse others: both are
     positions of equal values along a dimension of an input (either of the tied positions is right), or they are
@@ -176,7 +178,7 @@ def compare_exact(
         return Comparison(None, 0.0)
     if _excused(measure, value.numel(), wrong, apart):
         return Comparison(None, apart)
-    if value.dtype is not torch.bool and _tied(value, reference, measure.eager, inputs):
+    if value.dtype is not torch.bool and _tied(value, opened(reference), opened(measure.eager), inputs):
         return Comparison(None, 0.0)
     what = "booleans" if value.dtype is torch.bool else "integers"
     return Comparison(None, None, f"{wrong} of {value.numel()} {what} equal neither float64's nor eager's")
@@ -245,15 +247,15 @@ def _words(raw: torch.Tensor) -> Iterator[torch.Tensor]:
         yield raw[whole:]
 
 
-def _chunks(reference: torch.Tensor, value: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def _chunks(reference: torch.Tensor | Sealed, value: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Aligned flat pieces of both, on the device of `value`."""
     step = _CHUNK_GPU if value.is_cuda else _CHUNK_CPU
-    truth, flat = reference.reshape(-1), value.reshape(-1)
+    flat = value.reshape(-1)
     for start in range(0, flat.numel(), step):
-        yield truth[start : start + step].to(value.device), flat[start : start + step]
+        yield piece_of(reference, start, start + step).to(value.device), flat[start : start + step]
 
 
-def _errors(reference: torch.Tensor, value: torch.Tensor, bounds: tuple[float, float] | None) -> _Errors:
+def _errors(reference: torch.Tensor | Sealed, value: torch.Tensor, bounds: tuple[float, float] | None) -> _Errors:
     """Error sums of `value`; `bounds` (absolute, relative) also counts the elements beyond them."""
     square = largest = beyond = misplaced = 0.0
     for truth, chunk in _chunks(reference, value):

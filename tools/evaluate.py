@@ -13,6 +13,7 @@ from warpsmith.kernels.problem import ProblemRef
 from warpsmith.kernels.records import Candidate, CompileReport, Failure, Outcome, VerifyReport
 from warpsmith.sandbox.worker import Worker
 from warpsmith.tools import outcomes
+from warpsmith.tools.hidden_shapes import HiddenShapes, Trial, Trials, judge_at
 from warpsmith.tools.insight import Insight
 from warpsmith.tools.outcomes import Estimate, Roof, Stage
 from warpsmith.tools.store import Level, RunStore
@@ -58,9 +59,11 @@ class Evaluator:
         jobs: int = 1,
         limits: Limits | None = None,
         notify: Notify | None = None,
+        hidden: HiddenShapes | None = None,
         insight: Insight | None = None,
     ) -> None:
-        """`jobs` emulator processes work side by side; a GPU has one."""
+        """`jobs` emulator processes work side by side; a GPU has one. With `hidden`, full verdicts hold at other shapes
+        as well."""
         self.problem = problem
         self.problem_hash = problem_hash
         self.target = target
@@ -70,11 +73,12 @@ class Evaluator:
         self.roof = roof
         self.baselines = baselines
         self.limits = limits or Limits()
+        self.hidden = hidden
         self._notify = notify
         self._insight = insight or Insight()
         self._workers = Workers(target, jobs=jobs, notify=notify)
-        self._prepared: dict[tuple[int, Level], int] = {}
-        """Worker and level -> the generation whose references are made."""
+        self._prepared: dict[tuple[int, str], int] = {}
+        """Worker, and level or shape -> the generation whose references are made."""
         self._incumbent_us: float | None = None
         self._known: dict[tuple[str, Level], Outcome] = {}
 
@@ -117,18 +121,31 @@ class Evaluator:
     async def _one(self, candidate: Candidate, report: CompileReport, level: Level) -> Outcome:
         outcome = outcomes.compiled(candidate, report, self.problem_hash, self.estimate)
         if report.ok:
-            async with self._workers.borrow() as worker:
-                outcome = await self._judged(worker, candidate, report, outcome, level)
+            # Lowered and compiled again while the worker is busy with others, or with the declared shape.
+            elsewhere = self._elsewhere(candidate) if level == "full" else None
+            try:
+                async with self._workers.borrow() as worker:
+                    outcome = await self._judged(worker, candidate, report, outcome, level, elsewhere)
+            finally:
+                if elsewhere is not None:
+                    elsewhere.cancel()
         self._keep(outcome, level)
         return outcome
 
+    def _elsewhere(self, candidate: Candidate) -> asyncio.Task[Trials] | None:
+        """The candidate at hidden shapes, on its way."""
+        return asyncio.create_task(self.hidden.trials(candidate, self.compiler)) if self.hidden else None
+
     async def _judged(
-        self, worker: Worker, candidate: Candidate, report: CompileReport, outcome: Outcome, level: Level
-    ) -> Outcome:
-        """Verify and time, with whatever goes wrong turned into a status."""
+        self, worker: Worker, candidate: Candidate, report: CompileReport, outcome: Outcome, level: Level,
+        elsewhere: asyncio.Task[Trials] | None,
+    ) -> Outcome:  # fmt: skip
+        """Verify, at hidden shapes too, and time, with whatever goes wrong turned into a status."""
         stage: Stage = "verify"
         try:
             outcome = await self._verified(worker, candidate, report, outcome, level)
+            if outcome.correct and elsewhere is not None:
+                outcome = await self._at_hidden_shapes(worker, outcome, await elsewhere)
             if outcome.correct and self.target.kind == "gpu":
                 stage = "time"
                 outcome = await self._timed(worker, candidate, report, outcome, level)
@@ -148,11 +165,25 @@ class Evaluator:
     ) -> Outcome:
         payload = self._payload(candidate, report) | {"level": "quick" if level == "screen" else "full"}
         await self._prepare(worker, payload, level)
-        job = "warpsmith.tools.verify:run_job"
-        reply = await worker.call(job, payload, timeout_s=self.limits.verify_s)
-        verdict = VerifyReport.model_validate(reply["report"])
-        outcome = outcomes.verified(outcome, verdict, list(reply["warnings"]), level)
+        verdict, warnings = await self._verdict(worker, payload)
+        outcome = outcomes.verified(outcome, verdict, warnings, level)
         return self._insight.counted(outcome, candidate, report)
+
+    async def _verdict(self, worker: Worker, payload: dict[str, Any]) -> tuple[VerifyReport, list[str]]:
+        reply = await worker.call("warpsmith.tools.verify:run_job", payload, timeout_s=self.limits.verify_s)
+        return VerifyReport.model_validate(reply["report"]), list(reply["warnings"])
+
+    async def _at_hidden_shapes(self, worker: Worker, outcome: Outcome, trials: Trials) -> Outcome:
+        """The outcome after the quick kinds of input at each hidden shape."""
+
+        async def run(trial: Trial) -> VerifyReport:
+            problem = trial.variant.ref.model_dump(mode="json")
+            more = {"problem": problem, "level": "quick", "beside": True}
+            payload = self._payload(trial.candidate, trial.report) | more
+            await self._prepare(worker, payload, trial.variant.ref.model_dump_json())
+            return (await self._verdict(worker, payload))[0]
+
+        return await judge_at(outcome, trials, run, on_gpu=self.target.kind == "gpu")
 
     async def _timed(
         self, worker: Worker, candidate: Candidate, report: CompileReport, outcome: Outcome, level: Level
@@ -190,17 +221,17 @@ class Evaluator:
             self._insight.profiled, outcome, candidate, report, problem=self.problem, target=self.target
         )
 
-    async def _prepare(self, worker: Worker, payload: dict[str, Any], level: Level) -> None:
+    async def _prepare(self, worker: Worker, payload: dict[str, Any], key: str) -> None:
         """Makes inputs and references before the candidate's own clock starts; nothing of it runs there, so
         what goes wrong says nothing about it."""
-        if worker.pid is not None and self._prepared.get((id(worker), level)) == worker.generation:
+        if worker.pid is not None and self._prepared.get((id(worker), key)) == worker.generation:
             return
         try:
             job = "warpsmith.tools.verify:prepare_job"
             await worker.call(job, payload, timeout_s=self.limits.prepare_s)
         except (WorkerDied, SandboxTimeout) as error:
             raise SandboxError(f"the reference could not be computed: {error}") from error
-        self._prepared[id(worker), level] = worker.generation
+        self._prepared[id(worker), key] = worker.generation
 
     def _payload(self, candidate: Candidate, report: CompileReport) -> dict[str, Any]:
         return {

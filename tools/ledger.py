@@ -15,6 +15,8 @@ from warpsmith.kernels.records import SCHEMA_VERSION, Failure, Outcome, Record, 
 from warpsmith.tools.jsonlines import JsonLines
 
 _LONGEST = 240
+_KEPT = r"\b(?:b?float|complex|u?int|sm_|[bfsu])\d+\b"
+"""Names whose number is part of what they are: types and architectures."""
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), text)
     for pattern, text in (
@@ -24,9 +26,10 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         # Content hashes; a word of letters alone is a word.
         (r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{12,64}\b", "<id>"),
         (r"\b(?:nan|inf|infinity)\b", "<n>"),
-        # Numbers, and those at the end of names: temporaries such as v12 or %r7. Types keep theirs.
-        (r"(?<!\bfloat)(?<!\bbfloat)(?<!\bint)(?<!\buint)(?<!\bsm_)[-+]?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?", "<n>"),
-        (r"<n>(?:\s*[,x×]\s*<n>)+", "<n>"),
+        # Numbers, and those at the end of names: temporaries such as v12 or %r7.
+        (rf"({_KEPT})|[-+]?\d+(?:,\d{{3}})*(?:\.\d+)?(?:[eE][-+]?\d+)?", r"\1<n>"),
+        (rf"({_KEPT})<n>", r"\1"),
+        (r"<n>(?:(?:,\s*|\s*[x×]\s*)<n>)+", "<n>"),
         (r"\s+", " "),
     )
 )

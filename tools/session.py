@@ -5,19 +5,25 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Callable, Mapping
+from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
 from warpsmith.kernels.problem import Problem, ProblemRef, load_ref
+from warpsmith.kernels.records import Speedup
 from warpsmith.sandbox.backend import Backend
 from warpsmith.tools import oracle
 from warpsmith.tools.input_sets import InputSet, SetMaker
 from warpsmith.tools.inputs import KINDS, QUICK, SHIPPED, Kind
 from warpsmith.tools.outputs import GuardedOutputs, Layout
 from warpsmith.tools.target import Target
+
+if TYPE_CHECKING:
+    from warpsmith.sandbox.cuda.backend import CudaBackend
+    from warpsmith.tools.stage import Stage
 
 _WORKING_COPIES = 3
 """Memory that making a set takes beyond what stays, in sizes of a set: float64 inputs and intermediates."""
@@ -35,11 +41,15 @@ class Session:
     """torch.compile's modules by mode, or the text of what went wrong."""
     _sets: dict[str, InputSet] = field(default_factory=dict)
     _outputs: tuple[GuardedOutputs, GuardedOutputs] | None = None
-    _turns: list[list[Any]] | None = None
-    _turn_outputs: list[GuardedOutputs] = field(default_factory=list)
+    stages: dict[int, Stage] = field(default_factory=dict)
+    """Where timed runs take place, by the number of places; made once for all candidates."""
+    null_test: Speedup | None = None
+    """A baseline timed against itself, once a process."""
 
     def __post_init__(self) -> None:
-        self.maker = SetMaker(self.problem, self.backend.torch_device)
+        device = self.backend.torch_device
+        # A kernel may read any address of its GPU context; the emulator gives it the tensors it is handed, no more.
+        self.maker = SetMaker(self.problem, device, sealed=device.type == "cuda")
 
     @property
     def dropped(self) -> dict[str, str]:
@@ -89,8 +99,8 @@ class Session:
     def release(self) -> None:
         """Gives up kept sets and buffers."""
         self._sets.clear()
-        self._turn_outputs.clear()
-        self._outputs = self._turns = None
+        self.stages.clear()
+        self._outputs = None
         oracle.return_memory()
 
     def _roomy(self, made: InputSet) -> bool:
@@ -103,8 +113,8 @@ class Session:
     def reset(self) -> None:
         """Draws everything anew at the next use, under new entropy: a candidate wrote where it must not."""
         self.maker.reset()
-        self._outputs = self._turns = None
-        self._turn_outputs.clear()
+        self._outputs = None
+        self.stages.clear()
         self._sets.clear()
         self.compiled.clear()
 
@@ -129,19 +139,12 @@ class Session:
                 raise
         return self._outputs
 
-    def turns(self, inputs: InputSet, draw: Callable[[Session, InputSet], list[list[Any]]]) -> list[list[Any]]:
-        """Input sets for timing, drawn once for all candidates."""
-        if self._turns is None:
-            self._turns = draw(self, inputs)
-        return self._turns
+    def cuda(self) -> CudaBackend:
+        """The backend, where it is a GPU: only there is anything timed."""
+        from warpsmith.sandbox.cuda.backend import CudaBackend
 
-    def turn_outputs(self, layouts: tuple[Layout, ...], count: int) -> list[GuardedOutputs]:
-        """Output buffers for timing, one set a turn, made once for all candidates."""
-        if len(self._turn_outputs) != count or self._turn_outputs[0].layouts != layouts:
-            self._turn_outputs.clear()
-            device = self.backend.torch_device
-            self._turn_outputs.extend(GuardedOutputs(layouts, device) for _ in range(count))
-        return self._turn_outputs
+        assert isinstance(self.backend, CudaBackend)
+        return self.backend
 
     def fresh(self, turn: int) -> list[Any]:
         """Another draw of the shipped distribution, for timing."""
@@ -150,20 +153,32 @@ class Session:
 
 _current: dict[str, Session] = {}
 """The one session of this process: another problem or device takes its place, and its memory."""
+_beside: OrderedDict[str, Session] = OrderedDict()
+"""Sessions of the same problem at hidden shapes, which are small; the one used longest ago goes first."""
+_MOST_BESIDE = 9
 _backends: dict[str, Backend] = {}
 
 
 def session_for(payload: Mapping[str, Any]) -> Session:
-    """This process's session for `payload["problem"]` on `payload["target"]`."""
+    """This process's session for `payload["problem"]` on `payload["target"]`; with `payload["beside"]`, a small one
+    that takes no other's place."""
     ref = ProblemRef.model_validate(payload["problem"])
     target = Target.model_validate(payload["target"])
+    beside = payload.get("beside", False)
+    kept = _beside if beside else _current
     key = f"{ref.model_dump_json()} {target.model_dump_json()}"
-    if key not in _current:
-        _current.clear()
+    if key not in kept:
+        if not beside:
+            _current.clear()
+            _beside.clear()
         oracle.pin_flags()
         backend = backend_for(target)
-        _current[key] = Session(load_ref(ref), backend, _budget(backend))
-    return _current[key]
+        kept[key] = Session(load_ref(ref), backend, _budget(backend))
+    if beside:
+        _beside.move_to_end(key)
+        while len(_beside) > _MOST_BESIDE:
+            _beside.popitem(last=False)
+    return kept[key]
 
 
 def backend_for(target: Target) -> Backend:
