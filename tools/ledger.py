@@ -15,7 +15,7 @@ from warpsmith.kernels.records import SCHEMA_VERSION, Failure, Outcome, Record, 
 from warpsmith.tools.jsonlines import JsonLines
 
 _LONGEST = 240
-_KEPT = r"\b(?:b?float|complex|u?int|sm_|[bfsu])\d+\b"
+_KEPT = r"\b(?:(?:b?float|complex|u?int|sm_)\d+|[bfsu](?:8|16|32|64))\b"
 """Names whose number is part of what they are: types and architectures."""
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), text)

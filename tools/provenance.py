@@ -11,9 +11,13 @@ from typing import Any
 import torch
 
 from warpsmith.kernels.records import CompileReport, Failure, LaunchPlan, LibraryStep, Provenance, Record
-from warpsmith.sandbox.cuda.backend import Bound, CudaBackend, LaunchRefused
+from warpsmith.sandbox.cuda.arguments import ArgumentError
+from warpsmith.sandbox.cuda.backend import Bound, CudaBackend, LaunchRefused, LoadedCuda
 from warpsmith.sandbox.cuda.library import LibraryError
+from warpsmith.tools.contenders import stage_for
+from warpsmith.tools.input_sets import InputSet
 from warpsmith.tools.session import Session, session_for
+from warpsmith.tools.stage import Stage
 
 LIBRARY_BELOW = 0.1
 """Own kernels that take less of the device time than this decorate a library's work."""
@@ -21,7 +25,7 @@ _ROUNDS = 9
 _BUDGET_S = 1.0
 _HOST_US, _MAX_SPIN_US = 60.0, 20_000.0
 """What enqueueing one step takes the host at most, as a rule; the device is kept busy for so long before a round."""
-_FLUSH_OVER_L2 = 3
+_POISON = 0xFF
 _AGREES = (0.5, 1.5)
 """Steps that add up to less or more of the timed whole than this were not measured under the same conditions."""
 
@@ -61,33 +65,30 @@ def run_job(payload: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sample_steps(session: Session, plan: LaunchPlan, report: CompileReport) -> StepSamples:
-    """Runs a verified plan a few times, alone on the device, with events of ours between its steps."""
-    backend = session.backend
-    assert isinstance(backend, CudaBackend)
+    """Runs a verified plan a few times as in timing, alone on the device, with events of ours between its steps."""
+    backend = session.cuda()
     began = time.perf_counter()
     inputs = session.input_set("shipped") or session.input_set("normal")
     if inputs is None:
         lacking = Failure(stage="infrastructure", kind="no_reference", message="no inputs to profile on")
         return StepSamples(device=backend.label, rows=(), empty=(), failure=lacking)
     loaded = backend.load(report, plan)
-    outputs, _ = session.outputs(inputs.layouts)
-    outputs.poison(0xFF)
-    l2 = torch.cuda.get_device_properties(backend.torch_device).L2_cache_size
-    flush = torch.zeros(max(1, _FLUSH_OVER_L2 * l2 // 4), dtype=torch.int32, device=backend.torch_device)
     rows: list[tuple[float, ...]] = []
     empty: list[float] = []
     failure: Failure | None = None
     with session.alone(), torch.cuda.stream(backend.stream):
+        stage = stage_for(session, inputs, short=False)
         try:
-            loaded.fill_scratch(0xFF)
-            bound = loaded.bind(inputs.arguments() | outputs.named())
-            bound.prepare()
+            bound = _bound(loaded, inputs, stage)
             # The first round warms up: clocks, caches of the driver, workspaces of the libraries.
             for turn in range(_ROUNDS + 1):
-                failure = _round(backend, bound, flush, rows, empty)
+                loaded.refresh_scratch(_POISON)
+                stage.restore()
+                stage.clean(forget=True)
+                failure = _round(backend, bound, rows, empty)
                 if failure is not None or (turn and time.perf_counter() - began > _BUDGET_S):
                     break
-        except (LaunchRefused, LibraryError) as error:
+        except (LaunchRefused, ArgumentError, LibraryError) as error:
             refused = Failure(stage="launch", kind="launch_config", message=str(error))
             failure = backend.finish() or refused
         except RuntimeError as error:
@@ -98,16 +99,24 @@ def sample_steps(session: Session, plan: LaunchPlan, report: CompileReport) -> S
     )  # fmt: skip
 
 
-def _round(
-    backend: CudaBackend, bound: Bound, flush: torch.Tensor, rows: list[tuple[float, ...]], empty: list[float]
-) -> Failure | None:
-    """One run over cold caches, as in timing. The flush and a spin keep the device busy while the host enqueues, so
-    that no gap of the host's counts as a step's time."""
+def _bound(loaded: LoadedCuda, inputs: InputSet, stage: Stage) -> Bound:
+    """The plan on the stage's first place, its load-time steps done."""
+    named = {f"in{n}": value for n, value in enumerate(stage.arguments[0])}
+    parameters = {name: value for name, value in inputs.arguments().items() if name.startswith("param:")}
+    bound = loaded.bind({**named, **parameters, **stage.outputs[0].named()})
+    loaded.fill_scratch(_POISON)
+    bound.prepare()
+    loaded.keep_prepared()
+    return bound
+
+
+def _round(backend: CudaBackend, bound: Bound, rows: list[tuple[float, ...]], empty: list[float]) -> Failure | None:
+    """One run. A spin keeps the device busy while the host enqueues, so that no gap of the host's counts as a step's
+    time."""
     steps = bound.steps
     events = [_torch_cuda.Event(enable_timing=True) for _ in range(len(steps) + 2)]
     clock_khz = float(getattr(torch.cuda.get_device_properties(backend.torch_device), "clock_rate", 2_000_000))
     spin_us = min(_MAX_SPIN_US, _HOST_US * (len(steps) + 2))
-    flush.add_(1)
     _torch_cuda._sleep(int(spin_us * clock_khz / 1e3))
     events[0].record()
     events[1].record()
