@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -24,6 +24,7 @@ from warpsmith.sandbox.worker import scrubbed
 from warpsmith.tools.compile_cache import default_cache_dir
 from warpsmith.tools.counters import METRICS
 from warpsmith.tools.target import Target
+from warpsmith.tools.workers import worker_environment
 
 TIMEOUT_S = 120.0
 """Importing torch under ncu on a cold disk takes most of it; a warm profile takes about 5 s."""
@@ -111,22 +112,34 @@ def profile(
         return NcuRefused("failed", "the plan launches no kernel of its own")
     with tempfile.TemporaryDirectory(prefix="warpsmith-ncu-") as folder:
         payload = Path(folder) / "payload.json"
-        parts = {"problem": problem, "target": target, "plan": plan, "report": report}
+        # The environment shows the process one device.
+        seen = target.model_copy(update={"index": 0})
+        parts = {"problem": problem, "target": seen, "plan": plan, "report": report}
         payload.write_text(json.dumps({name: part.model_dump(mode="json") for name, part in parts.items()}))
         runner = [sys.executable, "-P", "-m", "warpsmith.tools.profile_runner", str(payload), str(os.getpid())]
-        return run_ncu(allowed.path, runner, kernels, Path(folder), timeout_s=timeout_s)
+        environment = worker_environment(target)
+        found = run_ncu(allowed.path, runner, kernels, Path(folder), timeout_s=timeout_s, environment=environment)
+        if not isinstance(found, NcuRefused) and not done_mark(payload).exists():
+            words = _last_words((Path(folder) / "stderr").read_text(errors="replace"))
+            return NcuRefused("failed", f"the plan did not finish under ncu: {words}")
+        return found
+
+
+def done_mark(payload: Path) -> Path:
+    """What the runner leaves beside its payload when the plan has run to its end."""
+    return payload.with_suffix(".done")
 
 
 def run_ncu(
     ncu: Path, program: Sequence[str], kernels: Sequence[str], folder: Path, *, timeout_s: float = TIMEOUT_S,
-    cache: Path | None = None,
+    environment: Mapping[str, str] | None = None, cache: Path | None = None,
 ) -> Counts | NcuRefused:  # fmt: skip
     """Runs a program under ncu with the table's metrics; one that this ncu does not know is left out."""
     metrics = ncu_metrics()
     while metrics:
         log = folder / "ncu.csv"
         log.unlink(missing_ok=True)
-        code, errors = _run([*command(ncu, metrics, kernels, log), *program], folder, timeout_s)
+        code, errors = _run([*command(ncu, metrics, kernels, log), *program], folder, timeout_s, environment or {})
         if code is None:
             return NcuRefused("timeout", f"ncu did not finish within {timeout_s:g} s")
         written = log.read_text(errors="replace") if log.exists() else ""
@@ -163,15 +176,17 @@ def command(ncu: Path, metrics: Sequence[str], kernels: Sequence[str], log: Path
     ]  # fmt: skip
 
 
-def _run(words: Sequence[str], folder: Path, timeout_s: float) -> tuple[int | None, str]:
+def _run(
+    words: Sequence[str], folder: Path, timeout_s: float, environment: Mapping[str, str]
+) -> tuple[int | None, str]:
     """Exit code, None after the deadline, and the end of stderr. Whatever it started is gone then."""
-    environment = scrubbed(os.environ) | {"TMPDIR": str(folder)}
     errors = folder / "stderr"
     code: int | None = None
     with errors.open("wb") as sink:
         try:
             child = subprocess.Popen(
-                words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=sink, env=environment,
+                words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=sink,
+                env={**scrubbed(os.environ), **environment, "TMPDIR": str(folder)},
                 start_new_session=True,
             )  # fmt: skip
         except OSError as error:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from warpsmith.kernels.device import DeviceModel
 from warpsmith.kernels.problem import ProblemRef
 from warpsmith.kernels.records import Candidate, CompileReport, Outcome
+from warpsmith.sandbox.worker import RemoteError
 from warpsmith.tools.counters import standard
 from warpsmith.tools.counters_static import static_figures
 from warpsmith.tools.target import Target
@@ -51,7 +52,11 @@ class Insight:
 
         if not needs_measuring(candidate.plan):
             return outcome.model_copy(update={"own_share": 1.0})
-        samples = StepSamples.model_validate(await call("warpsmith.tools.provenance:run_job", payload))
+        try:
+            samples = StepSamples.model_validate(await call("warpsmith.tools.provenance:run_job", payload))
+        except RemoteError as error:
+            # A mistake of ours in profiling must not take a verdict that was reached without it.
+            return _warned(outcome, f"the share of own kernels was not measured: {error}")
         found = attribute(candidate.plan, samples)
         if found is None:
             why = samples.failure.message if samples.failure else "a step left no record"
