@@ -26,6 +26,7 @@ from warpsmith.tools.compile import Compiler
 from warpsmith.tools.cross_examine import CrossExaminer
 from warpsmith.tools.evaluate import Evaluator
 from warpsmith.tools.hidden_shapes import BUDGETS, HiddenShapes
+from warpsmith.tools.insight import Insight, Wanted
 from warpsmith.tools.outcomes import Roof, roof_of
 from warpsmith.tools.store import RunStore, utc_now
 from warpsmith.tools.target import Target
@@ -63,9 +64,10 @@ class Bench:
         return plan(self.graph)
 
     def evaluator(
-        self, specs: Mapping[str, KernelSpec], store: RunStore | None, roof: Roof | None, notify: Notify | None = None
-    ) -> Evaluator:
-        """An evaluator whose estimates come from the spec of the candidate's family."""
+        self, specs: Mapping[str, KernelSpec], store: RunStore | None, roof: Roof | None, notify: Notify | None = None,
+        *, counters: Wanted = "none",
+    ) -> Evaluator:  # fmt: skip
+        """An evaluator whose estimates come from the spec of the candidate's family. `counters`: who is profiled."""
 
         def estimate(candidate: Candidate, report: CompileReport) -> float | None:
             spec = specs.get(candidate.family)
@@ -75,6 +77,7 @@ class Bench:
         return Evaluator(
             self.problem.ref, self.problem.hash, self.machine.target, self.compiler, store=store, estimate=estimate,
             roof=roof, jobs=2, notify=notify, hidden=hidden, cross=self._cross(specs),
+            insight=Insight(self.machine.model, counters),
         )  # fmt: skip
 
     def _cross(self, specs: Mapping[str, KernelSpec]) -> CrossExaminer | None:

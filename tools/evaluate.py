@@ -18,6 +18,7 @@ from warpsmith.tools import outcomes
 from warpsmith.tools.cross_examine import CrossExaminer
 from warpsmith.tools.hang_cache import HangCache
 from warpsmith.tools.hidden_shapes import HiddenShapes, Trial, Trials, judge_at
+from warpsmith.tools.insight import Insight
 from warpsmith.tools.outcomes import Estimate, Roof, Stage
 from warpsmith.tools.runner_policy import runner_policy
 from warpsmith.tools.store import Level, RunStore
@@ -70,6 +71,7 @@ class Evaluator:
         notify: Notify | None = None,
         hidden: HiddenShapes | None = None,
         cross: CrossExaminer | None = None,
+        insight: Insight | None = None,
     ) -> None:
         """`jobs` emulator processes work side by side; a GPU has one. With `hidden`, full verdicts hold at other shapes
         as well; with `cross`, the emulator is asked about what a GPU accepts."""
@@ -88,6 +90,7 @@ class Evaluator:
         policy = runner_policy(target, problem, compiler.cache_dir)
         self._workers = Workers(target, jobs=jobs, notify=notify, policy=policy)
         self._hangs = HangCache(compiler.cache_dir, problem_hash=problem_hash, target=target)
+        self._insight = insight or Insight()
         self._prepared: dict[tuple[int, str], int] = {}
         """Worker, and level or shape -> the generation whose references are made."""
         self._incumbent_us: float | None = None
@@ -187,6 +190,8 @@ class Evaluator:
             if outcome.correct and self.target.kind == "gpu":
                 stage = "time"
                 outcome = await self._timed(worker, candidate, report, outcome, level)
+                if outcome.status == "ok":
+                    outcome = await self._explained(worker, candidate, report, outcome)
         except SandboxTimeout as error:
             return outcomes.late(outcome, stage, error, on_gpu=self.target.kind == "gpu")
         except WorkerDied as error:
@@ -202,7 +207,8 @@ class Evaluator:
         payload = self._payload(candidate, report) | {"level": "quick" if level == "screen" else "full"}
         await self._prepare(worker, payload, level)
         verdict, warnings = await self._verdict(worker, payload)
-        return outcomes.verified(outcome, verdict, warnings, level)
+        outcome = outcomes.verified(outcome, verdict, warnings, level)
+        return self._insight.counted(outcome, candidate, report)
 
     async def _verdict(self, worker: Worker, payload: dict[str, Any]) -> tuple[VerifyReport, list[str]]:
         reply = await worker.call("warpsmith.tools.verify:run_job", payload, timeout_s=self.limits.verify_s)
@@ -249,6 +255,21 @@ class Evaluator:
             return outcome
         digest = self.store.put_blob(raw.model_dump_json().encode())
         return outcome.model_copy(update={"samples": digest})
+
+    async def _explained(
+        self, worker: Worker, candidate: Candidate, report: CompileReport, outcome: Outcome
+    ) -> Outcome:
+        """Whose kernels took the time, and hardware counters where they are wanted; the worker's device is idle
+        meanwhile."""
+
+        async def call(job: str, payload: dict[str, Any]) -> Any:
+            return await worker.call(job, payload, timeout_s=self.limits.verify_s)
+
+        payload = self._payload(candidate, report)
+        outcome = await self._insight.attributed(outcome, candidate, call, payload)
+        return await asyncio.to_thread(
+            self._insight.profiled, outcome, candidate, report, problem=self.problem, target=self.target
+        )
 
     async def _prepare(self, worker: Worker, payload: dict[str, Any], key: str) -> None:
         """Makes inputs and references before the candidate's own clock starts; nothing of it runs there, so
