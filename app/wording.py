@@ -53,6 +53,12 @@ def speedup_text(outcome: Outcome) -> list[str]:
     return lines
 
 
+def share_text(own_share: float, steps: int | None) -> str:
+    """Whose kernels take the device time."""
+    measured = f", measured over {count(steps, 'step')}" if steps else ""
+    return f"own kernels take {own_share:.1%} of the device time{measured}"
+
+
 def verdict_text(outcome: Outcome) -> str:
     """The whole verdict on one candidate, for a reader."""
     lines = [f"candidate {outcome.candidate}: {outcome.status}"]
@@ -72,6 +78,8 @@ def verdict_text(outcome: Outcome) -> str:
     elif outcome.estimated_us is not None and outcome.correct:
         lines.append(f"  {duration(outcome.estimated_us)} estimated by the cost model, not measured")
     lines += speedup_text(outcome)
+    if outcome.own_share is not None:
+        lines.append(f"  {share_text(outcome.own_share, len(outcome.steps_us) if outcome.steps_us else None)}")
     if outcome.roofline_fraction is not None:
         lines.append(f"  {outcome.roofline_fraction:.0%} of the roofline")
     if outcome.registers is not None:

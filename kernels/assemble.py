@@ -187,6 +187,14 @@ def skeleton(candidate: Candidate) -> str:
     return "\n".join(lines)
 
 
+def fixed_kernels(candidate: Candidate) -> frozenset[str]:
+    """Names of the kernels in the fixed text of a candidate made from a template, launched or not."""
+    text = skeleton(candidate)
+    heads = (text[match.end() : text.find("{", match.end())] for match in re.finditer(r"__global__\b", text))
+    called = (re.findall(r"\b(\w+)\s*\(", head) for head in heads)
+    return frozenset(next((name for name in found if not name.startswith("__")), "") for found in called)
+
+
 def unchanged_elsewhere(before: Candidate, after: Candidate, slots: Iterable[str]) -> bool:
     """Whether nothing but the named slots' text differs (see `differences_elsewhere`)."""
     return not differences_elsewhere(before, after, slots)
@@ -229,6 +237,17 @@ def _sound(candidate: Candidate) -> bool:
             return False
         previous = last
     return True
+
+
+def unsound_slot(candidate: Candidate) -> tuple[str, str] | None:
+    """The first slot whose lines of the source are not what its value says, or may not stand there, and why."""
+    for name in candidate.slot_lines:
+        value = candidate.values.get(name)
+        if _is_choice(candidate, name) or _is_code(candidate, name):
+            continue
+        reason = refuse_code(value) if isinstance(value, str) else None
+        return name, reason or "the slot's lines of the source are not what its value says"
+    return None
 
 
 def _is_choice(candidate: Candidate, name: str) -> bool:

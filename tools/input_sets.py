@@ -71,9 +71,9 @@ class InputSet:
         return [name for name, total in _sums(self.arguments()).items() if total != self.sums[name]]
 
     def spoilt(self) -> bool:
-        """Whether somebody wrote into a reference."""
-        named = _judged_by(self.references, self.yardsticks)
-        return any(total != self.sums[name] for name, total in _sums(named).items())
+        """Whether somebody wrote into inputs, parameters or references."""
+        everything = {**self.arguments(), **_judged_by(self.references, self.yardsticks)}
+        return _sums(everything) != self.sums
 
 
 @dataclass(slots=True)

@@ -119,7 +119,7 @@ class Session:
         self.compiled.clear()
 
     def spoilt(self) -> bool:
-        """Whether somebody wrote into a reference that is kept."""
+        """Whether somebody wrote into a set that is kept."""
         return any(kept.spoilt() for kept in self._sets.values())
 
     def names(self, level: Literal["quick", "full"]) -> list[str]:
@@ -172,7 +172,7 @@ def session_for(payload: Mapping[str, Any]) -> Session:
             _current.clear()
             _beside.clear()
         oracle.pin_flags()
-        backend = _backend(target)
+        backend = backend_for(target)
         kept[key] = Session(load_ref(ref), backend, _budget(backend))
     if beside:
         _beside.move_to_end(key)
@@ -181,7 +181,8 @@ def session_for(payload: Mapping[str, Any]) -> Session:
     return kept[key]
 
 
-def _backend(target: Target) -> Backend:
+def backend_for(target: Target) -> Backend:
+    """This process's backend of a target; a GPU's initialises CUDA."""
     key = target.model_dump_json()
     if key not in _backends:
         if target.backend is not None:
