@@ -210,7 +210,7 @@ def judged(
         except Exception as error:
             found[name] = Finding(BROKEN, type(error).__name__, str(error)[:300])
     families = {entry.family for entry in entries.values() if isinstance(entry, Slotted)}
-    hidden = _hidden(problem, families, target) if families else None
+    hidden = hidden_shapes(problem, families, target) if families else None
     outcomes = asyncio.run(_evaluate(problem, list(fit.values()), compiler, target, hidden))
     for name, outcome in zip(fit, outcomes, strict=True):
         failure = outcome.failure
@@ -219,7 +219,7 @@ def judged(
     return found
 
 
-def _hidden(problem: Problem, families: Iterable[str], target: Target) -> HiddenShapes:
+def hidden_shapes(problem: Problem, families: Iterable[str], target: Target) -> HiddenShapes:
     """What full verdicts on template candidates hold at, as the commands set it up."""
     specs = {family: spec_of(problem, family) for family in families}
     return HiddenShapes(problem, capture(problem), specs, BUDGETS[target.kind])
