@@ -85,7 +85,8 @@ class Bench:
         if self.machine.target.kind != "gpu":
             return None
         small = HiddenShapes(self.problem, self.graph, specs, BUDGETS["cpu"])
-        return CrossExaminer(self.problem, small, self.compiler)
+        jobs = max(1, min(6, (os.cpu_count() or 2) // 3))
+        return CrossExaminer(self.problem, small, self.compiler, jobs=jobs)
 
 
 def open_bench(

@@ -1,7 +1,7 @@
 """Host code beside the kernel: a constructor that would run at load (judge finding 1; T2, T4, C22, C29)."""
 
 from redteam.arena import Attack, Folder, launch
-from redteam.tasks import AFFINE_SOURCE, AFFINE, over_affine
+from redteam.tasks import AFFINE, AFFINE_SOURCE, over_affine
 
 HOST = """
 static int run() { return 42; }
