@@ -156,7 +156,7 @@ def many_processes(payload: dict[str, Any]) -> str:
                 os._exit(0)
             children.append(child)
     except OSError as error:
-        return f"{os.strerror(error.errno)} after {len(children)} processes"
+        return f"{error.strerror} after {len(children)} processes"
     finally:
         # Time for somebody who counts from outside.
         if len(children) == payload["most"]:
@@ -181,7 +181,7 @@ def many_files(_: dict[str, Any]) -> str:
         while len(opened) < _MOST_TRIED:
             opened.append(os.open("/dev/null", os.O_RDONLY))
     except OSError as error:
-        return f"{os.strerror(error.errno)} after {len(opened)}"
+        return f"{error.strerror} after {len(opened)}"
     finally:
         for handle in opened:
             os.close(handle)
