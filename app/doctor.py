@@ -16,6 +16,7 @@ from warpsmith.app.doctor_isolation import compile_probe, isolation_checks
 from warpsmith.kernels.errors import WarpsmithError
 from warpsmith.sandbox.driver_probe import DriverFacts, probe
 from warpsmith.sandbox.nvrtc import INSTALL_HINT, Nvrtc, include_dirs, load_nvrtc
+from warpsmith.tools import counters_ncu
 from warpsmith.tools.compile_cache import CACHE_VARIABLE, default_cache_dir
 
 MIN_PYTHON = (3, 11)
@@ -226,13 +227,13 @@ def check_disk(name: str, folder: Path, usage: Callable[[Path], int] | None = No
 
 def check_profiler(facts: DriverFacts) -> Check:
     """Nsight Compute, which gives hardware counters on a GPU."""
-    found = shutil.which("ncu")
-    if found:
-        return Check(name="ncu", state="ok", detail=Path(found).name + " found")
     if not facts.devices:
         return Check(name="ncu", state="ok", detail="not needed without a GPU; the emulator counts")
-    remedy = "install Nsight Compute for hardware counters; emulated and static ones are used without it"
-    return Check(name="ncu", state="warn", detail="not found", remedy=remedy)
+    found = counters_ncu.probe()
+    if isinstance(found, counters_ncu.Ncu):
+        return Check(name="ncu", state="ok", detail=f"{found.path}; nothing forbids reading counters")
+    remedy = f"{found.remedy}; static figures are used without it"
+    return Check(name="ncu", state="warn", detail=found.message, remedy=remedy)
 
 
 def _nvrtc_or_none() -> Nvrtc | None:

@@ -90,7 +90,7 @@ async def rate(target: str, each: int) -> dict[str, object]:
         "statuses": statuses([*first, *outcomes]),
         "gpu_s": statistics.median((one.verify_s or 0) + (one.time_s or 0) for one in outcomes),
         "verify_s": statistics.median(one.verify_s or 0 for one in outcomes),
-        "time_s": statistics.median(one.time_s or 0 for one in outcomes if one.time_s) if outcomes else None,
+        "time_s": statistics.median(one.time_s or 0 for one in outcomes),
         "failures": [one.failure.message[:300] for one in outcomes if one.failure][:3],
         "warnings": sorted({text for one in outcomes for text in one.warnings})[:6],
     }  # fmt: skip

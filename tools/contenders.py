@@ -26,6 +26,8 @@ class Contender:
     name: str
     bind: Callable[[Stage], Run]
     """For the addresses that the stage has now."""
+    foreign: bool = False
+    """Whether it runs code of others."""
     refresh: Callable[[int], None] = lambda byte: None
     """Overwrites the contender's own memory with a byte, so that no run finds what an earlier one left."""
 
@@ -63,7 +65,7 @@ def candidate_contender(name: str, loaded: LoadedCuda, inputs: InputSet) -> Cont
             prepared = True
         return lambda place: bound[place].enqueue()
 
-    return Contender(name, bind, loaded.refresh_scratch)
+    return Contender(name, bind, foreign=True, refresh=loaded.refresh_scratch)
 
 
 def module_contenders(session: Session, inputs: InputSet, names: Sequence[str]) -> tuple[list[Contender], list[str]]:

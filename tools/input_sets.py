@@ -13,16 +13,9 @@ from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.problem import Instance, Problem
 from warpsmith.sandbox.backend import Argument
 from warpsmith.tools import oracle
-from warpsmith.tools.compare import (
-    ExactYardstick,
-    Yardstick,
-    checksum,
-    exact_yardstick,
-    memory_of,
-    wider,
-    wider_exact,
-    yardstick,
-)
+from warpsmith.tools.checksums import checksum, memory_of
+from warpsmith.tools.compare import Yardstick, wider, yardstick
+from warpsmith.tools.compare_exact import ExactYardstick, exact_yardstick, wider_exact
 from warpsmith.tools.inputs import (
     KINDS,
     SHIPPED,
@@ -35,6 +28,7 @@ from warpsmith.tools.inputs import (
     perturb_parameters,
 )
 from warpsmith.tools.outputs import Layout, layout_of
+from warpsmith.tools.sealed import Sealed, opened
 
 _FEW = 64
 """Outputs of at most so many elements, a loss for example, have an error that may be small by luck."""
@@ -51,7 +45,8 @@ class InputSet:
     kind: Kind
     instance: Instance
     inputs: list[Any]
-    references: tuple[torch.Tensor, ...]
+    references: tuple[torch.Tensor | Sealed, ...]
+    """Sealed where candidates share the memory."""
     yardsticks: tuple[Yardstick | ExactYardstick, ...]
     """The latter for outputs of integers and booleans."""
     layouts: tuple[Layout, ...]
@@ -63,7 +58,7 @@ class InputSet:
     def bytes(self) -> int:
         """Memory held, weights aside."""
         held = [*self.inputs, *_judged_by(self.references, self.yardsticks).values()]
-        return sum(value.nbytes for value in held if isinstance(value, torch.Tensor))
+        return sum(value.nbytes for value in held if isinstance(value, (torch.Tensor, Sealed)))
 
     def arguments(self) -> dict[str, Argument]:
         """`inN` and `param:NAME` for a launch."""
@@ -76,9 +71,9 @@ class InputSet:
         return [name for name, total in _sums(self.arguments()).items() if total != self.sums[name]]
 
     def spoilt(self) -> bool:
-        """Whether somebody wrote into a reference."""
-        named = _judged_by(self.references, self.yardsticks)
-        return any(total != self.sums[name] for name, total in _sums(named).items())
+        """Whether somebody wrote into inputs, parameters or references."""
+        everything = {**self.arguments(), **_judged_by(self.references, self.yardsticks)}
+        return _sums(everything) != self.sums
 
 
 @dataclass(slots=True)
@@ -89,6 +84,8 @@ class SetMaker:
     device: torch.device
     dropped: dict[str, str] = field(default_factory=dict)
     """Kinds that this problem does not admit, with the reason."""
+    sealed: bool = False
+    """Whether what candidates are held against is kept unreadable."""
     _entropy: int = field(default_factory=lambda: int.from_bytes(os.urandom(7), "big"))
     _shipped: Instance | None = None
     _perturbed: Instance | None = None
@@ -210,9 +207,25 @@ class SetMaker:
             return "the float64 reference is not finite"
         self.dropped.pop(kind.name, None)
         layouts = tuple(layout_of(value) for value in produced)
-        made = InputSet(kind, instance, inputs, reference.outputs, measures, layouts, {}, reference.notes)
-        sums = _sums({**made.arguments(), **_judged_by(reference.outputs, measures)})
-        return replace(made, sums=sums)
+        references, measures = self._kept(reference.outputs, measures)
+        made = InputSet(kind, instance, inputs, references, measures, layouts, {}, reference.notes)
+        return replace(made, sums=_sums({**made.arguments(), **_judged_by(references, measures)}))
+
+    def _kept(
+        self, references: tuple[torch.Tensor, ...], measures: tuple[Yardstick | ExactYardstick, ...]
+    ) -> tuple[tuple[torch.Tensor | Sealed, ...], tuple[Yardstick | ExactYardstick, ...]]:
+        """What stays of references and of eager's integers: sealed where candidates could read it."""
+        if not self.sealed:
+            return references, measures
+        homes = [value.untyped_storage().data_ptr() for value in references]
+        kept = tuple(
+            Sealed(value, in_place=homes.count(home) == 1) for value, home in zip(references, homes, strict=True)
+        )
+        exact = tuple(
+            replace(one, eager=Sealed(opened(one.eager))) if isinstance(one, ExactYardstick) else one
+            for one in measures
+        )
+        return kept, exact
 
     def _check_size(self) -> None:
         """Refuses what the emulator could not finish, from shapes alone."""
@@ -232,17 +245,17 @@ def _named_inputs(inputs: Sequence[Any]) -> dict[str, Argument]:
 
 
 def _judged_by(
-    references: Sequence[torch.Tensor], measures: Sequence[Yardstick | ExactYardstick]
-) -> dict[str, torch.Tensor]:
+    references: Sequence[torch.Tensor | Sealed], measures: Sequence[Yardstick | ExactYardstick]
+) -> dict[str, torch.Tensor | Sealed]:
     """The tensors that candidates are compared with, by name."""
-    named = {f"reference {index}": value for index, value in enumerate(references)}
+    named: dict[str, torch.Tensor | Sealed] = {f"reference {index}": value for index, value in enumerate(references)}
     exact = {index: one.eager for index, one in enumerate(measures) if isinstance(one, ExactYardstick)}
     return named | {f"eager {index}": value for index, value in exact.items()}
 
 
-def _sums(arguments: Mapping[str, Argument]) -> dict[str, tuple[int, int, int]]:
+def _sums(arguments: Mapping[str, Argument | Sealed]) -> dict[str, tuple[int, int, int]]:
     return {
-        name: checksum(memory_of(value))
+        name: checksum(memory_of(value.memory if isinstance(value, Sealed) else value))
         for name, value in arguments.items()
-        if isinstance(value, torch.Tensor) and value.numel()
+        if isinstance(value, (torch.Tensor, Sealed)) and value.numel()
     }

@@ -18,16 +18,20 @@ class Sealed:
     argument of the launches that open a piece, and what they leave is overwritten before a candidate runs.
     """
 
-    def __init__(self, tensor: torch.Tensor) -> None:
-        """Takes a copy; the caller lets go of the original."""
+    def __init__(self, tensor: torch.Tensor, *, in_place: bool = False) -> None:
+        """Takes a copy, or with `in_place`, where the elements fill whole words, the memory itself: the caller's tensor
+        is noise then."""
         self.shape = tensor.shape
         self.dtype = tensor.dtype
         self._key = int.from_bytes(os.urandom(7), "big")
         flat = tensor.reshape(-1)
         raw = flat.view(torch.uint8) if flat.numel() else torch.empty(0, dtype=torch.uint8, device=tensor.device)
         self._bytes = raw.numel()
-        self._words = torch.zeros(-(-self._bytes // 8), dtype=torch.int64, device=tensor.device)
-        self._words.view(torch.uint8)[: self._bytes].copy_(raw)
+        if in_place and tensor.is_contiguous() and self._bytes % 8 == 0 and tensor.data_ptr() % 8 == 0:
+            self._words = raw.view(torch.int64)
+        else:
+            self._words = torch.zeros(-(-self._bytes // 8), dtype=torch.int64, device=tensor.device)
+            self._words.view(torch.uint8)[: self._bytes].copy_(raw)
         for start, stop, stream in self._streams(0, self._words.numel()):
             self._words[start:stop].bitwise_xor_(stream)
 
@@ -49,6 +53,10 @@ class Sealed:
     def numel(self) -> int:
         """Elements."""
         return self.shape.numel()
+
+    def is_floating_point(self) -> bool:
+        """As of the tensor inside."""
+        return self.dtype.is_floating_point
 
     def piece(self, start: int, stop: int) -> torch.Tensor:
         """The elements from `start` to `stop` in row-major order, opened."""
@@ -76,3 +84,13 @@ class Sealed:
             stream.random_(-(2**63), None, generator=generator)
             low, high = max(begin, first), min(end, last)
             yield low, high, stream[low - begin : high - begin]
+
+
+def piece_of(value: torch.Tensor | Sealed, start: int, stop: int) -> torch.Tensor:
+    """Elements in row-major order of a tensor, sealed or not."""
+    return value.piece(start, stop) if isinstance(value, Sealed) else value.reshape(-1)[start:stop]
+
+
+def opened(value: torch.Tensor | Sealed) -> torch.Tensor:
+    """A tensor, sealed or not, as a plain one."""
+    return value.opened() if isinstance(value, Sealed) else value

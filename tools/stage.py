@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from warpsmith.sandbox.cuda.backend import CudaBackend
-from warpsmith.tools.compare import memory_of, same_bits
+from warpsmith.tools.checksums import memory_of, same_bits
 from warpsmith.tools.outputs import GuardedOutputs, Layout
 
 PLACES = 20
@@ -113,13 +113,14 @@ class Stage:
         """Whether the inputs of a place are as they were put there."""
         return self.places[place].holds(self._masters[(self._shift + place) % len(self._masters)])
 
-    def clean(self) -> None:
-        """Enqueues what keeps a run from living on an earlier one: poison over outputs and over all memory that
-        nobody owns, shared memory overwritten, L2 filled with something else."""
+    def clean(self, *, forget: bool) -> None:
+        """Enqueues what keeps a run from living on an earlier one: poison over outputs, L2 filled with something else
+        and, with `forget`, everything overwritten that nobody owns (memory, shared memory)."""
         byte = _chance.choice((0xFF, 1 + _chance.randrange(0xFE)))
         for outputs in self.outputs:
             outputs.poison(byte)
-        self.backend.forget()
+        if forget:
+            self.backend.forget()
         self._sweep()
 
     def _sweep(self) -> None:

@@ -15,7 +15,9 @@ import torch
 
 from warpsmith.kernels.records import CompileReport, Counters, Failure, LaunchPlan, VerifyReport
 from warpsmith.sandbox.backend import Loaded
-from warpsmith.tools.compare import Comparison, ExactYardstick, compare, compare_exact, same_bits
+from warpsmith.tools.checksums import same_bits
+from warpsmith.tools.compare import Comparison, compare
+from warpsmith.tools.compare_exact import ExactYardstick, compare_exact
 from warpsmith.tools.input_sets import InputSet
 from warpsmith.tools.inputs import SHIPPED
 from warpsmith.tools.outputs import GuardedOutputs, Layout
@@ -74,7 +76,7 @@ def verify(
     atomics = _has_atomics(report)
     progress = _judge_sets(session, loaded, level, atomics)
     if progress.failure is not None and progress.failure.stage == "verify" and session.spoilt():
-        # An earlier candidate may have written into the references: a verdict needs whole ones.
+        # An earlier candidate may have written into inputs or references: a verdict needs whole ones.
         session.reset()
         progress = _judge_sets(session, loaded, level, atomics)
     if progress.failure is not None and progress.failure.kind in ("guard", "inputs_changed"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -21,17 +21,19 @@ _snapshot: Any = torch.cuda.memory_snapshot
 
 
 def free_spans(snapshot: Iterable[Mapping[str, Any]]) -> list[Span]:
-    """The unowned parts of the allocator's segments (`torch.cuda.memory_snapshot`), neighbours joined."""
+    """The unowned parts of the allocator's segments (`torch.cuda.memory_snapshot`), neighbours in a segment joined: no
+    span reaches from one allocation of the driver's into another."""
     found: list[Span] = []
     for segment in snapshot:
-        address = int(segment["address"])
+        address, previous = int(segment["address"]), 0
         for block in segment["blocks"]:
             size = int(block["size"])
-            if block["state"] == _FREE:
-                if found and found[-1][0] + found[-1][1] == address:
-                    found[-1] = found[-1][0], found[-1][1] + size
-                else:
-                    found.append((address, size))
+            if block["state"] == _FREE and previous:
+                start, length = found.pop()
+                found.append((start, length + size))
+            elif block["state"] == _FREE:
+                found.append((address, size))
+            previous = size if block["state"] == _FREE else 0
             address += size
     return found
 
@@ -42,26 +44,15 @@ class Leftovers:
     def __init__(self, device: torch.device, driver: Driver) -> None:
         self._device = device
         self._driver = driver
-        self._spans: Sequence[Span] = ()
-        self._state: tuple[int, int] | None = None
 
-    @property
-    def bytes(self) -> int:
-        """How much is overwritten each time."""
-        return sum(size for _, size in self._spans)
-
-    def look(self) -> None:
-        """Finds the free memory anew if the allocator's figures have changed since the last look."""
-        state = torch.cuda.memory_reserved(self._device), torch.cuda.memory_allocated(self._device)
-        if state != self._state:
-            index = self._device.index or 0
-            segments = [one for one in _snapshot() if one.get("device", index) == index]
-            self._spans, self._state = free_spans(segments), state
-
-    def wipe(self, stream: int) -> None:
-        """Enqueues writes over all of it."""
-        for address, size in self._spans:
+    def wipe(self, stream: int) -> int:
+        """Enqueues writes over all of it; gives the number of bytes. Which memory is free is looked up each time: what
+        is in use now must not be touched."""
+        index = self._device.index or 0
+        spans = free_spans(one for one in _snapshot() if one.get("device", index) == index)
+        for address, size in spans:
             self._driver.call(
                 "cuMemsetD32Async", ctypes.c_uint64(address), ctypes.c_uint(_WORD), ctypes.c_size_t(size // 4),
                 ctypes.c_void_p(stream),
             )  # fmt: skip
+        return sum(size for _, size in spans)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from warpsmith.sandbox.scripted import ScriptedBackend
-from warpsmith.tools.compare import compare_exact, exact_yardstick
+from warpsmith.tools.compare_exact import compare_exact, exact_yardstick
 from warpsmith.tools.session import Session
 from warpsmith.tools.verify import verify
 

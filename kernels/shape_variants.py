@@ -1,0 +1,193 @@
+"""Shape variants of a problem: the same computation at other sizes (prime, one, tail), drawn at random and cheap."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from warpsmith.kernels.capture import capture
+from warpsmith.kernels.errors import NotYetError, UserError
+from warpsmith.kernels.opgraph import OpGraph
+from warpsmith.kernels.plan import plan
+from warpsmith.kernels.problem import Problem, ProblemRef, load_ref
+from warpsmith.kernels.region import AnyRegion
+from warpsmith.kernels.shape_handles import Handle, handles_of, resized_ref
+
+ShapeClass = Literal["prime", "one", "tail"]
+CLASSES: tuple[ShapeClass, ...] = ("prime", "one", "tail")
+"""All sizes prime; one size 1; sizes one beside a multiple of a tile."""
+
+_TILES = (4, 8, 16, 32, 64, 128, 256)
+_TRIES = 4
+"""Draws of one class before the sizes count as impossible: each costs a trace."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a variant may cost to judge."""
+
+    elements: int
+    """Of all inputs, parameters and outputs together."""
+    flops: int
+
+    def holds(self, graph: OpGraph) -> bool:
+        """Whether a traced problem is within it."""
+        elements = sum(leaf.spec.numel for leaf in graph.inputs.values())
+        elements += sum(graph.spec(ref.name).numel for ref in graph.outputs)
+        return elements <= self.elements and graph.flops <= self.flops
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """The problem at other sizes, traced and lowered."""
+
+    shape: ShapeClass
+    ref: ProblemRef
+    region: AnyRegion
+
+
+class Variants:
+    """Draws variants of one problem. Sizes stay of the declared order where the budget allows: slot values that make
+    sense at the declared sizes then make sense here."""
+
+    def __init__(self, problem: Problem, graph: OpGraph, budget: Budget, seed: int) -> None:
+        """`graph` is the problem's own; `seed` is secret."""
+        self._problem = problem
+        self._graph = graph
+        self._budget = budget
+        self._random = random.Random(seed)
+        self._handles: list[Handle] | None = None
+
+    @property
+    def handles(self) -> list[Handle]:
+        """The sizes that can change; found at the first use."""
+        if self._handles is None:
+            try:
+                self._handles = handles_of(self._problem)
+            except (UserError, NotYetError):
+                self._handles = []
+            self._random.shuffle(self._handles)
+        return self._handles
+
+    def draw(self, shape: ShapeClass, number: int) -> Variant | None:
+        """The next variant of a class, or None where no sizes were found that run. `number` counts those drawn
+        before: each favours other dimensions when sizes have to shrink."""
+        if not self.handles:
+            return None
+        for attempt in range(_TRIES):
+            chosen = self._subset(attempt)
+            sizes = self._sizes(shape, chosen, number + attempt)
+            found = self._traced(shape, sizes) if sizes is not None else None
+            if found is not None:
+                return found
+        return None
+
+    def _subset(self, attempt: int) -> list[Handle]:
+        """All handles, then, where some must keep their size (channels divide into groups), random parts of them."""
+        if attempt == 0 or len(self.handles) == 1:
+            return list(self.handles)
+        count = max(1, len(self.handles) - attempt)
+        return self._random.sample(self.handles, count)
+
+    def _sizes(self, shape: ShapeClass, chosen: Sequence[Handle], number: int) -> dict[Handle, int] | None:
+        """Sizes of a class for the chosen handles; None where they all came out as declared."""
+        single = chosen[number % len(chosen)] if shape == "one" else None
+        orders = self._orders(chosen, single, number)
+        sizes = {handle: self._size(shape, handle, orders[handle]) for handle in chosen}
+        if single is not None:
+            sizes[single] = 1
+        changed = {handle: size for handle, size in sizes.items() if size != handle.size}
+        return changed or None
+
+    def _orders(self, chosen: Sequence[Handle], single: Handle | None, number: int) -> dict[Handle, float]:
+        """Largest magnitude of each size: beyond the declared one, and divided until the budget holds."""
+        orders = {handle: _GROWTH * handle.size for handle in chosen}
+        if single is not None:
+            orders[single] = 1.0
+        favour = _FAVOURS[number % len(_FAVOURS)]
+        ranked = sorted(chosen, key=favour)
+        while not self._affordable(orders) and any(order > _LEAST for order in orders.values()):
+            # The favoured sizes shrink last, and then only by as much as is left to shrink.
+            wide = [handle for handle in ranked if orders[handle] > _LEAST]
+            orders[wide[0]] = max(_LEAST, orders[wide[0]] / 2)
+        return orders
+
+    def _affordable(self, orders: Mapping[Handle, float]) -> bool:
+        """Whether sizes of these orders are within the budget, by how inputs, outputs and work scale at most."""
+        elements = 0.0
+        work = float(self._graph.flops)
+        for index, shape in enumerate(self._shapes()):
+            scale = 1.0
+            for handle, order in orders.items():
+                ratio = order / handle.size
+                scale *= ratio ** sum(place[0] == index for place in handle.dims)
+            count = 1
+            for size in shape:
+                count *= size
+            elements += count * scale
+        for handle, order in orders.items():
+            work *= order / handle.size
+        return 2 * elements <= self._budget.elements and work <= self._budget.flops
+
+    def _shapes(self) -> list[tuple[int, ...]]:
+        named = {leaf.ref: leaf.spec.shape for leaf in self._graph.inputs.values()}
+        count = 1 + max((int(ref[2:]) for ref in named if ref.startswith("in")), default=-1)
+        return [named.get(f"in{index}", ()) for index in range(count)]
+
+    def _size(self, shape: ShapeClass, handle: Handle, order: float) -> int:
+        """A random size of a class, of this order, other than the declared one where there is another."""
+        low, high = max(2, int(_SPREAD * order)), max(3, int(order))
+        if shape == "prime":
+            return self._pick(primes(low, high), handle.size) or self._pick(primes(2, high + 4), handle.size) or 2
+        if shape == "tail":
+            return self._pick(beside_tiles(low, high + 1), handle.size) or max(2, high - 1)
+        return self._random.randint(low, high)
+
+    def _pick(self, sizes: Iterator[int], declared: int) -> int | None:
+        found = [size for size in sizes if size != declared]
+        return self._random.choice(found) if found else None
+
+    def _traced(self, shape: ShapeClass, sizes: Mapping[Handle, int]) -> Variant | None:
+        """The variant, if the module runs at these sizes within the budget and is one region."""
+        ref = resized_ref(self._problem, sizes)
+        try:
+            problem = load_ref(ref)
+            graph = capture(problem)
+            if not self._budget.holds(graph):
+                return None
+            return Variant(shape, problem.ref, plan(graph).region)
+        except (UserError, NotYetError):
+            return None
+
+
+_GROWTH = 1.5
+"""How far above its declared value a size may lie: what holds for fewer rows alone is to be seen too."""
+_SPREAD = 0.4
+"""The least size of an order, as a share of it."""
+_LEAST = 3.0
+"""Orders are not divided below this."""
+_Favour = Callable[[Handle], tuple[float, ...]]
+_FAVOURS: tuple[_Favour, ...] = (
+    lambda handle: (handle.outermost, -handle.size),
+    lambda handle: (-handle.size, handle.outermost),
+    lambda handle: (-handle.outermost, -handle.size),
+)
+"""Which size is divided first: the outermost (a batch), the largest, the innermost."""
+
+
+def primes(low: int, high: int) -> Iterator[int]:
+    """Primes in [low, high]; of wide ranges those near random places would do, so at most 4096 numbers are tried."""
+    for number in range(max(2, low, high - 4096), high + 1):
+        if all(number % divisor for divisor in range(2, int(number**0.5) + 1)):
+            yield number
+
+
+def beside_tiles(low: int, high: int) -> Iterator[int]:
+    """Sizes in [low, high] one below or above a multiple of the largest tile that fits several times."""
+    tile = max((tile for tile in _TILES if 3 * tile <= high), default=2)
+    for multiple in range(max(tile, (max(low, high - 4096) // tile) * tile), high + 2, tile):
+        for size in (multiple - 1, multiple + 1):
+            if max(2, low) <= size <= high:
+                yield size

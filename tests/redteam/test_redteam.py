@@ -1,0 +1,40 @@
+"""Every attack is caught, every honest neighbour passes, every class of the catalogue has its attack."""
+
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from redteam.arena import ARCH, Attack, Finding, attacks, complaint, judged
+
+from warpsmith.tools.compile import Compiler
+from warpsmith.tools.target import Target
+
+EMULATED = [attack for attack in attacks() if attack.on_emulator]
+
+
+@pytest.fixture(scope="module")
+def findings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Finding]:
+    """What the judge says of each attack (by its name) and each control (`NAME control`)."""
+    folder = tmp_path_factory.mktemp("arena")
+    by_task: dict[str, list[Attack]] = defaultdict(list)
+    for attack in EMULATED:
+        by_task[attack.task.name].append(attack)
+    found: dict[str, Finding] = {}
+    with Compiler(ARCH, cache_dir=folder / "cache", jobs=2) as compiler:
+        for name, group in by_task.items():
+            entries = {attack.name: attack.entry for attack in group}
+            entries |= {f"{attack.name} control": attack.honest for attack in group}
+            target = Target(kind="cpu", arch=ARCH)
+            found |= judged(group[0].task, entries, Path(folder / name), compiler, target)
+    return found
+
+
+@pytest.mark.parametrize("attack", EMULATED, ids=lambda attack: attack.name)
+def test_the_attack_is_caught(attack: Attack, findings: dict[str, Finding]) -> None:
+    assert complaint(attack, findings[attack.name]) is None
+
+
+@pytest.mark.parametrize("attack", EMULATED, ids=lambda attack: attack.name)
+def test_its_control_passes(attack: Attack, findings: dict[str, Finding]) -> None:
+    finding = findings[f"{attack.name} control"]
+    assert finding.status == "ok", str(finding)
