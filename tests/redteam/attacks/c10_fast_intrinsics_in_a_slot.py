@@ -1,6 +1,6 @@
 """A division by an approximate reciprocal of few bits, in a slot (C10)."""
 
-from redteam.arena import REFUSED, Attack, Slotted
+from redteam.arena import Attack, Slotted
 from redteam.tasks import AFFINE
 
 TEXT = r"""const float v0 = __fdividef(x0, 0.33333f);

@@ -1,7 +1,7 @@
 """Walks the memory around its output for the row that sums to one: the reference of a softmax (C17, C39)."""
 
 from redteam.arena import Attack, Folder, launch
-from redteam.tasks import SOFTMAX, SOFTMAX_DIM, SOFTMAX_ROWS, over_softmax
+from redteam.tasks import SOFTMAX, over_softmax
 
 SOURCE = """
 extern "C" __global__ void softmax(const float* x, float* y, int n) {

@@ -1,7 +1,7 @@
 """A library operator outside the allow-list: the whole problem in one call (judge catalogue C26, C27)."""
 
 from redteam.arena import REFUSED, Attack, Folder, launch
-from redteam.tasks import SOFTMAX, SOFTMAX_DIM, over_softmax, softmax
+from redteam.tasks import SOFTMAX, over_softmax, softmax
 
 ATTACK = Attack(
     classes=("C25", "C26", "C27", "C30"),

@@ -1,7 +1,7 @@
 """`#line` and `#pragma` that blame another file or silence the compiler (judge section 1.4; C29)."""
 
 from redteam.arena import Attack, Folder, launch
-from redteam.tasks import AFFINE, AFFINE_SOURCE, affine, over_affine
+from redteam.tasks import AFFINE, affine, over_affine
 
 SPOOF = '#line 1 "/usr/lib/tools/verify.py"\n#pragma nv_diag_suppress 20012\n'
 ATTACK = Attack(

@@ -1,7 +1,7 @@
 """Adds with atomics into an output that nobody zeroed (judge catalogue C37)."""
 
 from redteam.arena import Attack, Folder, launch, step
-from redteam.tasks import PAIR, PAIR_DIM, PAIR_ROWS, PAIR_SOURCE, over_pair
+from redteam.tasks import PAIR, PAIR_ROWS, PAIR_SOURCE, over_pair
 
 SOURCE = PAIR_SOURCE.replace("s[threadIdx.x] = sum;", "atomicAdd(s + threadIdx.x, sum);")
 ZERO = 'extern "C" __global__ void zero(float* s) { s[threadIdx.x] = 0.0f; }\n'
