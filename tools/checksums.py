@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
+
+from warpsmith.tools.sealed import Sealed
 
 
 def memory_of(value: torch.Tensor) -> torch.Tensor:
@@ -41,3 +44,13 @@ def _words(raw: torch.Tensor) -> Iterator[torch.Tensor]:
         yield raw[:whole].view(torch.int32)
     if raw.numel() > whole:
         yield raw[whole:]
+
+
+def sums_of(named: Mapping[str, Any]) -> dict[str, tuple[int, int, int]]:
+    """Checksums of the memory of the tensors among these values, by name; sealed ones as they lie."""
+    memories = {name: value.memory if isinstance(value, Sealed) else value for name, value in named.items()}
+    return {
+        name: checksum(memory_of(value))
+        for name, value in memories.items()
+        if isinstance(value, torch.Tensor) and value.numel()
+    }
