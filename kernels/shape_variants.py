@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Literal
 
 from warpsmith.kernels.capture import capture
@@ -13,7 +14,7 @@ from warpsmith.kernels.opgraph import OpGraph
 from warpsmith.kernels.plan import plan
 from warpsmith.kernels.problem import Problem, ProblemRef, load_ref
 from warpsmith.kernels.region import AnyRegion
-from warpsmith.kernels.shape_handles import Handle, handles_of, resized_ref
+from warpsmith.kernels.shape_handles import Handle, Shapes, handles_of, resized_ref, shapes_of
 
 ShapeClass = Literal["prime", "one", "tail"]
 CLASSES: tuple[ShapeClass, ...] = ("prime", "one", "tail")
@@ -59,12 +60,14 @@ class Variants:
         self._budget = budget
         self._random = random.Random(seed)
         self._handles: list[Handle] | None = None
+        self._shapes: Shapes = {}
 
     @property
     def handles(self) -> list[Handle]:
         """The sizes that can change, the innermost first; found at the first use."""
         if self._handles is None:
             try:
+                self._shapes = shapes_of(self._problem)
                 self._handles = handles_of(self._problem)
             except (UserError, NotYetError):
                 self._handles = []
@@ -133,26 +136,16 @@ class Variants:
         return orders
 
     def _affordable(self, orders: Mapping[Handle, float]) -> bool:
-        """Whether sizes of these orders are within the budget, by how inputs, outputs and work scale at most."""
-        elements = 0.0
-        work = float(self._graph.flops)
-        for index, shape in enumerate(self._shapes()):
+        """Whether sizes of these orders are within the budget, by how tensors and work scale with them."""
+        elements, work = 0.0, float(self._graph.flops)
+        for name, shape in self._shapes.items():
             scale = 1.0
             for handle, order in orders.items():
-                ratio = order / handle.size
-                scale *= ratio ** sum(place[0] == index for place in handle.dims)
-            count = 1
-            for size in shape:
-                count *= size
-            elements += count * scale
+                scale *= (order / handle.size) ** sum(place[0] == name for place in handle.dims)
+            elements += prod(shape) * scale
         for handle, order in orders.items():
             work *= order / handle.size
-        return 2 * elements <= self._budget.elements and work <= self._budget.flops
-
-    def _shapes(self) -> list[tuple[int, ...]]:
-        named = {leaf.ref: leaf.spec.shape for leaf in self._graph.inputs.values()}
-        count = 1 + max((int(ref[2:]) for ref in named if ref.startswith("in")), default=-1)
-        return [named.get(f"in{index}", ()) for index in range(count)]
+        return elements <= self._budget.elements and work <= self._budget.flops
 
     def _size(self, shape: ShapeClass, handle: Handle, order: float, *, above: bool) -> int:
         """A random size of a class, of this order, other than the declared one where there is another: beyond it with

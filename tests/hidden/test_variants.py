@@ -7,19 +7,19 @@ import torch
 from warpsmith.kernels.capture import capture
 from warpsmith.kernels.problem import ProblemRef, live_problem, load_problem, load_ref
 from warpsmith.kernels.resize import resized
-from warpsmith.kernels.shape_handles import handles_of, input_shapes
+from warpsmith.kernels.shape_handles import handles_of, shapes_of
 from warpsmith.kernels.shape_variants import CLASSES, Budget, Variants, beside_tiles, primes
 
 BUDGET = Budget(elements=1 << 16, flops=1 << 23)
 
 
 def shapes(ref: ProblemRef) -> list[tuple[int, ...]]:
-    return [shape for shape in input_shapes(load_ref(ref)) if shape is not None]
+    return [shape for name, shape in shapes_of(load_ref(ref)).items() if name.startswith("in")]
 
 
-def drawn(loaded, seed=1, budget=BUDGET):
-    variants = Variants(loaded, capture(loaded), budget, seed)
-    return {shape: [variants.draw(shape, number) for number in range(variants.most)] for shape in CLASSES}
+def drawn(loaded, *, seed=1, classes=CLASSES, numbers=(0,)):
+    variants = Variants(loaded, capture(loaded), BUDGET, seed)
+    return {shape: [variants.draw(shape, number) for number in numbers] for shape in classes}
 
 
 def constants(loaded) -> list[tuple[str, ...]]:
@@ -33,14 +33,14 @@ def test_sizes_of_each_class():
     assert next(iter(primes(10**6, 10**6 + 200))) == 1000003
 
 
-@pytest.mark.parametrize("name", problems.TEXTS)
+@pytest.mark.parametrize("name", ["map", "softmax", "columns", "gemm"])
 def test_every_class_has_cheap_variants_with_the_relations_of_the_problem(tmp_path, name):
     loaded = problems.problem(tmp_path, name)
     declared = shapes(loaded.ref)
-    for shape, found in drawn(loaded).items():
+    for shape, found in drawn(loaded, numbers=(0, 3)).items():
         assert found[0] is not None
         for variant in found:
-            now = shapes(variant.ref)
+            now = [shape for name, shape in shapes_of(load_ref(variant.ref)).items() if not name.startswith("out")]
             sizes = [size for dims in now for size in dims]
             assert now != declared
             assert all(size > 0 for size in sizes)
@@ -55,15 +55,15 @@ def test_every_class_has_cheap_variants_with_the_relations_of_the_problem(tmp_pa
 
 def test_sizes_beyond_the_declared_ones_are_among_the_first(tmp_path):
     loaded = problems.problem(tmp_path, "softmax")
-    found = drawn(loaded)
+    found = drawn(loaded, classes=("prime", "tail"))
     assert shapes(found["prime"][0].ref)[0][0] > 12
     assert shapes(found["tail"][0].ref)[0][1] >= 299
 
 
 def test_other_entropy_gives_other_sizes(tmp_path):
     loaded = problems.problem(tmp_path, "map")
-    seen = {tuple(shapes(drawn(loaded, seed)["prime"][0].ref)[0]) for seed in range(6)}
-    assert len(seen) > 3
+    seen = {tuple(shapes(drawn(loaded, seed=seed, classes=("prime",))["prime"][0].ref)[0]) for seed in range(4)}
+    assert len(seen) > 2
 
 
 def test_what_a_large_problem_declares_is_shrunk_into_the_budget(tmp_path):
@@ -106,9 +106,9 @@ def get_inputs():
     return [torch.randn(batch, channels, side, side)]
 """
     loaded = load_problem(str(problems.write(tmp_path, text)))
-    found = drawn(loaded)
-    assert any(variant is not None for variant in found["prime"])
-    assert all(shapes(v.ref)[0][1] % 16 == 0 for variants in found.values() for v in variants if v is not None)
+    found = drawn(loaded, classes=("prime",), numbers=(0, 1))["prime"]
+    assert any(variant is not None for variant in found)
+    assert all(shapes(variant.ref)[0][1] % 16 == 0 for variant in found if variant is not None)
 
 
 def test_tuples_descriptions_and_literals_are_reached(tmp_path):
@@ -125,8 +125,8 @@ def scaled(x, w):
     path = problems.write(tmp_path, text)
     loaded = load_problem(str(path))
     assert constants(loaded) == [("None",), ("shape",), ("shape",)]
-    assert all(shapes(v.ref)[0][0] in (1, 2, 3) for v in drawn(loaded)["one"])
-    described = load_problem(f"{path}:scaled", inputs="f32[48,33] f32[33] 2.5".replace(" 2.5", ""))
+    assert all(shapes(v.ref)[0][0] in (1, 2, 3) for v in drawn(loaded, classes=("one",))["one"])
+    described = load_problem(f"{path}:scaled", inputs="f32[48,33] f32[33]")
     for found in drawn(described).values():
         for variant in found:
             x, w = shapes(variant.ref)
@@ -146,8 +146,8 @@ class Scaled(torch.nn.Module):
 def test_a_live_module_keeps_its_weights_and_varies_what_they_leave_open(tmp_path):
     loaded = live_problem(Scaled(), [torch.randn(10, 24), 2.0], tmp_path / "live")
     (handle,) = handles_of(loaded)
-    assert handle.dims == {(0, 0)}
-    variant = drawn(loaded)["prime"][0]
+    assert handle.dims == {("in0", 0)}
+    variant = drawn(loaded, classes=("prime",))["prime"][0]
     there = load_ref(variant.ref)
     instance = there.instantiate(seed=3)
     assert instance.inputs[0].shape[1] == 24
@@ -166,7 +166,7 @@ def get_inputs():
 """
     loaded = load_problem(str(problems.write(tmp_path, text)))
     assert handles_of(loaded) == []
-    assert drawn(loaded) == {shape: [] for shape in CLASSES}
+    assert drawn(loaded) == {shape: [None] for shape in CLASSES}
 
 
 def test_resized_tensors_keep_values_order_in_memory_and_expansion():
