@@ -42,7 +42,7 @@ class InputSet:
     yardsticks: tuple[Yardstick | ExactYardstick, ...]
     """The latter for outputs of integers and booleans."""
     layouts: tuple[Layout, ...]
-    sums: Mapping[str, tuple[int, int, int]]
+    sums: Mapping[str, tuple[int, int]]
     """Checksums of inputs, parameters and references before any candidate ran."""
     notes: tuple[str, ...]
     made_s: float = 0.0
