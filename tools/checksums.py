@@ -30,7 +30,8 @@ def checksum(raw: torch.Tensor) -> tuple[int, int]:
     this process knows: who can write to the memory cannot choose changes that cancel. Good within one process."""
     total = weighted = start = 0
     for words in _words(raw):
-        for piece in words.split(_PIECE):
+        for begin in range(0, words.numel(), _PIECE):
+            piece = words[begin : begin + _PIECE]
             mixed = (piece.to(torch.int64) + _KEYS[0]) * _KEYS[1]
             mixed ^= mixed >> 31
             mixed *= _KEYS[2]
