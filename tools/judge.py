@@ -27,6 +27,7 @@ from warpsmith.kernels.records import (
     Outcome,
     Record,
 )
+from warpsmith.sandbox.emulator.limits import MAX_SCRATCH
 from warpsmith.tools.evaluate import Evaluator
 from warpsmith.tools.oracle import dry_run
 
@@ -44,7 +45,7 @@ DTYPES = {
 """What a buffer may hold, with the bytes of an element."""
 SCRATCH_GPU = 16 << 30
 """Bytes that the buffers of a plan may take together."""
-SCRATCH_CPU = 1 << 30
+SCRATCH_CPU = MAX_SCRATCH
 """The same in the emulator."""
 _MAX_SOURCE = 4 << 20
 _MAX_PLAN = 1 << 20
