@@ -114,7 +114,8 @@ class Variants:
             elif handle is spared:
                 sizes[handle] = handle.size if order >= handle.size else max(1, int(order) // _ROUND) * _ROUND
             else:
-                sizes[handle] = self._size(shape, handle, order, above=handle is kept and order > handle.size)
+                above = order > handle.size and (handle is kept or shape == "tail")
+                sizes[handle] = self._size(shape, handle, order, above=above)
         return {handle: size for handle, size in sizes.items() if size != handle.size}
 
     def _orders(

@@ -8,6 +8,7 @@ from warpsmith.app.workbench import bench_for, specs_of
 from warpsmith.kernels.family import KernelSpec
 from warpsmith.kernels.problem import Problem, load_problem
 from warpsmith.kernels.records import Candidate, Outcome
+from warpsmith.tools.evaluate import Evaluator
 from warpsmith.tools.hidden_shapes import BUDGETS, HiddenShapes
 
 HEAD = """
@@ -116,16 +117,16 @@ def sampled(spec: KernelSpec, count: int, seed: int) -> list[Candidate]:
     return [spec.emit(values) for values in chosen[:count]]
 
 
-def verdicts(loaded: Problem, cache: Path, make, *, seed: int | None = None) -> tuple[list[Candidate], list[Outcome]]:
+def verdicts(loaded: Problem, make, *, seed: int | None = None) -> tuple[list[Candidate], list[Outcome]]:
     """Full verdicts in the emulator on the candidates that `make` gives for the specs by family name."""
     bench = bench_for(loaded, device="cpu", arch="sm_90")
     specs = specs_of(bench)
     candidates = make(specs)
 
     async def body() -> list[Outcome]:
-        evaluator = bench.evaluator(specs, None, None)
-        evaluator.hidden = HiddenShapes(loaded, bench.graph, specs, BUDGETS["cpu"], seed=seed)
-        async with evaluator:
+        hidden = HiddenShapes(loaded, bench.graph, specs, BUDGETS["cpu"], seed=seed)
+        target = bench.machine.target
+        async with Evaluator(loaded.ref, loaded.hash, target, bench.compiler, hidden=hidden) as evaluator:
             return await evaluator.evaluate(candidates, level="full")
 
     try:
