@@ -53,10 +53,10 @@ class Variants:
     """Draws variants of one problem. Sizes stay of the declared order where the budget allows: slot values that make
     sense at the declared sizes then make sense here."""
 
-    def __init__(self, problem: Problem, graph: OpGraph, budget: Budget, seed: int) -> None:
-        """`graph` is the problem's own; `seed` is secret."""
+    def __init__(self, problem: Problem, flops: int, budget: Budget, seed: int) -> None:
+        """`flops` are the problem's own; `seed` is secret."""
         self._problem = problem
-        self._graph = graph
+        self._flops = flops
         self._budget = budget
         self._random = random.Random(seed)
         self._handles: list[Handle] | None = None
@@ -138,7 +138,7 @@ class Variants:
 
     def _affordable(self, orders: Mapping[Handle, float]) -> bool:
         """Whether sizes of these orders are within the budget, by how tensors and work scale with them."""
-        elements, work = 0.0, float(self._graph.flops)
+        elements, work = 0.0, float(self._flops)
         for name, shape in self._shapes.items():
             scale = 1.0
             for handle, order in orders.items():

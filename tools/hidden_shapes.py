@@ -64,10 +64,17 @@ class HiddenShapes:
     """Shape variants of one run's problem, made when the first full verdict asks for them."""
 
     def __init__(
-        self, problem: Problem, graph: OpGraph, specs: Mapping[str, KernelSpec], budget: Budget, seed: int | None = None
+        self,
+        problem: Problem,
+        graph: OpGraph | None,
+        specs: Mapping[str, KernelSpec],
+        budget: Budget,
+        seed: int | None = None,
     ) -> None:
-        """`specs` by family name: candidates of other families were not made from a template. `seed` is for tests."""
-        self._variants = Variants(problem, graph, budget, secrets.randbits(64) if seed is None else seed)
+        """`specs` by family name: candidates of other families were not made from a template. Without specs no graph is
+        needed. `seed` is for tests."""
+        flops = graph.flops if graph is not None else 0
+        self._variants = Variants(problem, flops, budget, secrets.randbits(64) if seed is None else seed)
         self._specs = dict(specs)
         self._drawn: dict[ShapeClass, list[Variant | None]] = {shape: [] for shape in CLASSES}
         """By class, in the order of drawing; None ends a class."""

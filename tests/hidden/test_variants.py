@@ -18,7 +18,7 @@ def shapes(ref: ProblemRef) -> list[tuple[int, ...]]:
 
 
 def drawn(loaded, *, seed=1, classes=CLASSES, numbers=(0,)):
-    variants = Variants(loaded, capture(loaded), BUDGET, seed)
+    variants = Variants(loaded, capture(loaded).flops, BUDGET, seed)
     return {shape: [variants.draw(shape, number) for number in numbers] for shape in classes}
 
 
