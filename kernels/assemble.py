@@ -71,8 +71,14 @@ def load_template(name: str) -> str:
 
 def render(template: str, context: Mapping[str, Any]) -> str:
     """First layer: the region's and device's part of a template, slot markers left in place."""
-    text: str = _environment().from_string(template).render(**context)
+    text: str = _parsed(template).render(**context)
     return text
+
+
+@cache
+def _parsed(template: str) -> jinja2.Template:
+    """A template is a file of the package: parsing it takes ten times as long as filling it."""
+    return _environment().from_string(template)
 
 
 def indent(text: str, by: str) -> str:
