@@ -40,9 +40,10 @@ _JUMP = "a slot runs from its first to its last line: use if/else"
 _TYPES = "a slot declares no types for others: write the type out or use auto"
 _HOST = "device code has none of it: leave it out"
 _WORDS: dict[str, tuple[str, str]] = {
-    **dict.fromkeys(("__global__", "__device__", "__host__", "__launch_bounds__"), ("escape", _ESCAPE)),
+    **dict.fromkeys(("__global__", "__device__", "__host__", "__launch_bounds__", "extern", "inline"),
+                    ("escape", _ESCAPE)),
     **dict.fromkeys(("__constant__", "__managed__"), ("global_state", _STATE)),
-    **dict.fromkeys(("static", "thread_local", "extern", "inline"), ("global_state", _STATE)),
+    **dict.fromkeys(("static", "thread_local"), ("global_state", _STATE)),
     **dict.fromkeys(("asm", "__asm__", "__asm"), ("asm", "use a CUDA intrinsic instead of assembly")),
     **dict.fromkeys(("namespace", "using", "template", "typedef", "friend", "concept", "operator"), ("escape", _TYPES)),
     **dict.fromkeys(("module", "import", "export"), ("escape", "leave it out")),

@@ -29,6 +29,7 @@ from warpsmith.kernels.records import (
 )
 from warpsmith.sandbox.emulator.limits import MAX_SCRATCH
 from warpsmith.tools.evaluate import Evaluator
+from warpsmith.tools.oracle import dry_run
 
 _R = TypeVar("_R", bound=Record)
 
@@ -101,8 +102,10 @@ def check_plan(plan: LaunchPlan, problem: Problem, path: Path, *, scratch_bytes:
     """Whether every name in the plan exists for this problem, every output is written by some step, and the
     scratch buffers fit."""
     _check_scratch(plan, path, scratch_bytes)
-    meta = problem.instantiate(device="meta", seed=0)
-    outputs = len(meta.run())
+    meta, results = dry_run(problem)
+    outputs = len(results)
+    if not outputs:
+        raise UserError(f"{problem.path}: forward returns no tensor: there is nothing to judge")
     known = {f"in{n}" for n in range(len(meta.inputs))} | {f"out{n}" for n in range(outputs)}
     known |= {f"param:{name}" for name in meta.parameters} | set(plan.buffers)
     numbers = {f"in{n}" for n, value in enumerate(meta.inputs) if not isinstance(value, torch.Tensor)}

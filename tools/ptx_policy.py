@@ -42,11 +42,14 @@ def _words(text: str) -> frozenset[str]:
 
 _TIMES = "the launcher takes the times"
 _REGISTERS = (
-    (re.compile(r"%(?:clock(?:_hi|64)?|globaltimer(?:_lo|_hi)?)"), "clock", f"reads a clock: {_TIMES}"),
+    (re.compile(r"%clock(?:_hi|64)?"), "clock", f"reads a clock: {_TIMES}"),
+    (re.compile(r"%globaltimer(?:_lo|_hi)?"), "clock",
+     f"reads a clock: {_TIMES} (cuda::barrier waits by it: use the primitives of <cuda_awbarrier_primitives.h>)"),
     (re.compile(r"%pm\d+(?:_64)?"), "clock", f"reads a performance counter: {_TIMES}"),
     (re.compile(r"%(?:gridid|current_graph_exec)"), "launch_id", "tells one launch from another: leave it out"),
-    (re.compile(r"%envreg\d+"), "launch_id", "reads what the driver says of a launch: leave it out"),
-)
+    (re.compile(r"%envreg\d+"), "launch_id",
+     "reads what the driver says of a launch: leave it out, or mark the step as cooperative"),
+)  # fmt: skip
 _GRID_BARRIER = frozenset(("%envreg1", "%envreg2"))
 """Hold the address of the barrier of a cooperative launch."""
 

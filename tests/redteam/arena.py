@@ -6,7 +6,7 @@ import asyncio
 import importlib.util
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -25,6 +25,7 @@ from warpsmith.kernels.records import Candidate, Outcome
 from warpsmith.kernels.slots import Decision, Role, SlotEdit
 from warpsmith.tools.compile import Compiler
 from warpsmith.tools.evaluate import Evaluator, Limits
+from warpsmith.tools.hidden_shapes import BUDGETS, HiddenShapes
 from warpsmith.tools.judge import SCRATCH_CPU, check_plan, load_candidate
 from warpsmith.tools.target import Target
 
@@ -77,8 +78,8 @@ Entry = Folder | Slotted
 @dataclass(frozen=True, slots=True)
 class Attack:
     """One way of fooling the judge. `caught` are the statuses that count as caught in the emulator; `kinds`, where
-    given, narrows them to the causes that name the mechanism. `on_gpu` are the statuses on a device: None where the
-    attack is one on the text or the folder, which no device sees differently; empty where only the emulator can tell."""
+    given, narrows them to the causes that name the mechanism. `on_gpu` are the statuses on a device: None where no
+    device sees the attack differently (text, folder) or where only the emulator can tell."""
 
     classes: tuple[str, ...]
     task: Task
@@ -208,7 +209,9 @@ def judged(
             found[name] = Finding(REFUSED, None, str(error))
         except Exception as error:
             found[name] = Finding(BROKEN, type(error).__name__, str(error)[:300])
-    outcomes = asyncio.run(_evaluate(problem, list(fit.values()), compiler, target))
+    families = {entry.family for entry in entries.values() if isinstance(entry, Slotted)}
+    hidden = _hidden(problem, families, target) if families else None
+    outcomes = asyncio.run(_evaluate(problem, list(fit.values()), compiler, target, hidden))
     for name, outcome in zip(fit, outcomes, strict=True):
         failure = outcome.failure
         kind, message = (failure.kind, failure.message) if failure else (None, "")
@@ -216,11 +219,18 @@ def judged(
     return found
 
 
+def _hidden(problem: Problem, families: Iterable[str], target: Target) -> HiddenShapes:
+    """What full verdicts on template candidates hold at, as the commands set it up."""
+    specs = {family: spec_of(problem, family) for family in families}
+    return HiddenShapes(problem, capture(problem), specs, BUDGETS[target.kind])
+
+
 async def _evaluate(
-    problem: Problem, candidates: Sequence[Candidate], compiler: Compiler, target: Target
+    problem: Problem, candidates: Sequence[Candidate], compiler: Compiler, target: Target, hidden: HiddenShapes | None
 ) -> list[Outcome]:
-    baselines = ("eager",)
-    async with Evaluator(problem.ref, problem.hash, target, compiler, limits=LIMITS, baselines=baselines) as evaluator:
+    async with Evaluator(
+        problem.ref, problem.hash, target, compiler, limits=LIMITS, baselines=("eager",), hidden=hidden
+    ) as evaluator:
         return await evaluator.evaluate(candidates, level="full")
 
 

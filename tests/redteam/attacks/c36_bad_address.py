@@ -1,4 +1,4 @@
-"""Writes through a wild pointer: the context is lost, and the next candidate must not notice (KernelBench #92, #164)."""
+"""Writes through a wild pointer: the context is lost, which the next candidate must not see (KernelBench #92, #164)."""
 
 from redteam.arena import Attack, Folder, launch
 from redteam.tasks import AFFINE, affine, over_affine

@@ -3,7 +3,7 @@
 from redteam.arena import Attack, Folder, launch
 from redteam.tasks import AFFINE, affine, over_affine
 
-BODY = """for (int line = 0; line < 100; ++line) printf("%d %d ............................................\\n", i, line);
+BODY = """for (int line = 0; line < 100; ++line) printf("%d %d ...............................\\n", i, line);
     if (i < n) y[i] = x[i] * 3.0f + 1.0f;"""
 ATTACK = Attack(
     classes=("T23",),
