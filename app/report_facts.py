@@ -93,8 +93,7 @@ def _machine(manifest: RunManifest) -> Facts:
 
 def _settings(manifest: RunManifest) -> Facts:
     wanted = ("policy", "budget", "verdicts", "minutes", "seed", "precision", "counters")
-    found = {name: manifest.config[name] for name in wanted if manifest.config.get(name) is not None}
-    return {"created": manifest.created, **found, "seed": manifest.seed}
+    return {"created": manifest.created, **{name: manifest.config.get(name) for name in wanted}, "seed": manifest.seed}
 
 
 def _counts(store: RunStore, lines: Sequence[Outcome], history: Sequence[Facts]) -> Facts:
