@@ -140,6 +140,9 @@ async def _search(
 
     roof = roof_for(specs, bench.machine)
     async with bench.evaluator(specs, store, roof, notify, counters=settings.counters) as evaluator:
+        if evaluator.isolation is not None:
+            facts = store.manifest().model_copy(update={"isolation": evaluator.isolation.document()})
+            store.write_manifest(facts)
         return await run_search(list(specs.values()), evaluator, store, wanted, display.event)
 
 

@@ -18,9 +18,9 @@ from warpsmith.kernels.records import Candidate, CompileReport, Failure, Outcome
 from warpsmith.kernels.shape_variants import CLASSES, Budget, ShapeClass, Variant, Variants
 from warpsmith.tools import outcomes
 
-BUDGETS = {"gpu": Budget(elements=1 << 20, flops=1 << 30), "cpu": Budget(elements=1 << 16, flops=1 << 23)}
+BUDGETS = {"gpu": Budget(elements=1 << 20, flops=1 << 30), "cpu": Budget(elements=1 << 17, flops=1 << 23)}
 """What a hidden shape may cost, by kind of target: tens of blocks, milliseconds."""
-_POOL = 3
+_MOST = 8
 """Variants of one class that are tried before its sizes count as not valid for a candidate's slot values."""
 _WORDS: Mapping[ShapeClass, str] = {
     "prime": "sizes that are prime",
@@ -97,7 +97,7 @@ class HiddenShapes:
     def _place(self, spec: KernelSpec, candidate: Candidate, shape: ShapeClass) -> tuple[Variant, Candidate] | str:
         """The first variant of a class at which the slot values are valid, or why there is none."""
         reason = "no such sizes were found at which the module runs"
-        for number in range(_POOL):
+        for number in range(min(_MOST, self._variants.most)):
             variant = self._variant(shape, number)
             if variant is None:
                 break
@@ -161,7 +161,7 @@ async def _verdict(trial: Trial, run: Run, *, edited: bool, on_gpu: bool) -> Fai
 
 def _failure(shape: ShapeClass, kind: str, what: str, stage: Stage = "verify") -> Failure:
     """A crash or a hang stays what it is; everything else is a wrong kernel."""
-    found = Failure(stage=stage, kind=kind, message=f"wrong at {_WORDS[shape]}, right at the declared ones: {what}")
+    found = Failure(stage=stage, kind=kind, message=f"fails at {_WORDS[shape]}, not at the declared ones: {what}")
     if outcomes.status_of(found) == "wrong":
         return found.model_copy(update={"stage": "verify", "kind": "hidden_shape"})
     return found

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from warpsmith.sandbox.cuda.backend import CudaBackend
-from warpsmith.tools.compare import memory_of, same_bits
+from warpsmith.tools.checksums import memory_of, same_bits
 from warpsmith.tools.outputs import GuardedOutputs, Layout
 
 PLACES = 20
