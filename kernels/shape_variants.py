@@ -32,6 +32,8 @@ class Budget:
     elements: int
     """Of all inputs, parameters and outputs together."""
     flops: int
+    drawn: int = 1 << 25
+    """Elements that `get_inputs` may draw before they are cut, where its sizes are no constants."""
 
     def holds(self, graph: OpGraph) -> bool:
         """Whether a traced problem is within it."""
@@ -166,6 +168,8 @@ class Variants:
         """The variant, if the module runs at these sizes within the budget and is one region."""
         ref = resized_ref(self._problem, sizes)
         try:
+            if ref.sizes is not None and self._drawn(ref) > self._budget.drawn:
+                return None
             problem = load_ref(ref)
             graph = capture(problem)
             if not self._budget.holds(graph):
@@ -173,6 +177,10 @@ class Variants:
             return Variant(shape, problem.ref, plan(graph).region)
         except (UserError, NotYetError):
             return None
+
+    def _drawn(self, ref: ProblemRef) -> int:
+        shapes = shapes_of(load_ref(ref.model_copy(update={"sizes": None})))
+        return sum(prod(shape) for name, shape in shapes.items() if name.startswith("in"))
 
 
 _GROWTH = 1.5

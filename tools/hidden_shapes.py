@@ -18,7 +18,10 @@ from warpsmith.kernels.records import Candidate, CompileReport, Failure, Outcome
 from warpsmith.kernels.shape_variants import CLASSES, Budget, ShapeClass, Variant, Variants
 from warpsmith.tools import outcomes
 
-BUDGETS = {"gpu": Budget(elements=1 << 20, flops=1 << 30), "cpu": Budget(elements=1 << 17, flops=1 << 23)}
+BUDGETS = {
+    "gpu": Budget(elements=1 << 20, flops=1 << 30, drawn=1 << 28),
+    "cpu": Budget(elements=1 << 17, flops=1 << 24, drawn=1 << 25),
+}
 """What a hidden shape may cost, by kind of target: tens of blocks, milliseconds."""
 _MOST = 8
 """Variants of one class that are tried before its sizes count as not valid for a candidate's slot values."""
