@@ -24,7 +24,10 @@ from warpsmith.kernels.plan import Plan, plan
 from warpsmith.kernels.problem import Problem, load_problem
 from warpsmith.kernels.records import Candidate, CompileReport, RunManifest
 from warpsmith.tools.compile import Compiler
+from warpsmith.tools.cross_examine import CrossExaminer
 from warpsmith.tools.evaluate import Evaluator
+from warpsmith.tools.hidden_shapes import BUDGETS, HiddenShapes
+from warpsmith.tools.insight import Insight, Wanted
 from warpsmith.tools.outcomes import Roof, roof_of
 from warpsmith.tools.store import RunStore, utc_now
 from warpsmith.tools.target import Target
@@ -67,18 +70,29 @@ class Bench:
         return plan(self.graph)
 
     def evaluator(
-        self, specs: Mapping[str, KernelSpec], store: RunStore | None, roof: Roof | None, notify: Notify | None = None
-    ) -> Evaluator:
-        """An evaluator whose estimates come from the spec of the candidate's family."""
+        self, specs: Mapping[str, KernelSpec], store: RunStore | None, roof: Roof | None, notify: Notify | None = None,
+        *, counters: Wanted = "none",
+    ) -> Evaluator:  # fmt: skip
+        """An evaluator whose estimates come from the spec of the candidate's family. `counters`: who is profiled."""
 
         def estimate(candidate: Candidate, report: CompileReport) -> float | None:
             spec = specs.get(candidate.family)
             return estimate_us(spec, dict(candidate.values), report) if spec is not None else None
 
+        hidden = HiddenShapes(self.problem, self.graph, specs, BUDGETS[self.machine.target.kind])
         return Evaluator(
             self.problem.ref, self.problem.hash, self.machine.target, self.compiler, store=store, estimate=estimate,
-            roof=roof, jobs=2, notify=notify,
+            roof=roof, jobs=2, notify=notify, hidden=hidden, cross=self._cross(specs),
+            insight=Insight(self.machine.model, counters),
         )  # fmt: skip
+
+    def _cross(self, specs: Mapping[str, KernelSpec]) -> CrossExaminer | None:
+        """On a GPU: the emulator's second opinion."""
+        if self.machine.target.kind != "gpu":
+            return None
+        small = HiddenShapes(self.problem, self.graph, specs, BUDGETS["cpu"])
+        jobs = max(1, min(6, (os.cpu_count() or 2) // 3))
+        return CrossExaminer(self.problem, small, self.compiler, jobs=jobs)
 
 
 def open_bench(

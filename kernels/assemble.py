@@ -22,16 +22,10 @@ import jinja2
 
 from warpsmith.kernels.family import KernelSpec
 from warpsmith.kernels.records import Candidate, KernelStep, LaunchPlan, SlotValue
+from warpsmith.kernels.slot_text import refuse_code
 from warpsmith.kernels.slots import Decision, Slot, Values
 
 _MARKER = re.compile(r"^(?P<indent>[ \t]*)//@(?P<kind>slot[ \t]+(?P<name>\w+)|choices)[ \t]*$")
-_JUMPS = "declarations and jumps"
-_FORBIDDEN = (
-    (re.compile(r"^\s*(#|%:)", re.MULTILINE), "preprocessor directives"),
-    (re.compile(r"//@|//%|\$\{"), "template markers"),
-    (re.compile(r"\?\?[=/'()!<>-]|\\\s*$", re.MULTILINE), "trigraphs and line continuations"),
-    (re.compile(r"\b(__global__|__device__|extern|return|goto|template|namespace|using)\b"), _JUMPS),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,40 +134,6 @@ def assemble(text: str, slots: Iterable[Slot], values: Values, enums: Enums | No
     return Assembled("\n".join(lines), ranges)
 
 
-def refuse_code(text: str) -> str | None:
-    """Why a text may not fill a code slot (it would not stay a statement list in its place), or None."""
-    bare = _without_comments(text)
-    if bare is None:
-        return "has an unterminated comment or string"
-    for pattern, what in _FORBIDDEN:
-        if pattern.search(text if what != _JUMPS else bare):
-            return f"contains {what}, which a slot may not"
-    if not _balanced(bare):
-        return "has brackets that do not close inside the slot"
-    tail = bare.rstrip()
-    if tail and tail[-1] not in ";}":
-        return "does not end with a complete statement"
-    return None
-
-
-def _without_comments(text: str) -> str | None:
-    """Text with comments and literals blanked; None if one of them does not end."""
-    token = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.DOTALL)
-    bare = token.sub(" ", text)
-    return None if re.search(r"/\*|\*/|\"|'", bare) else bare
-
-
-def _balanced(text: str) -> bool:
-    closing = {")": "(", "]": "[", "}": "{"}
-    stack: list[str] = []
-    for char in text:
-        if char in "([{":
-            stack.append(char)
-        elif char in closing and (not stack or stack.pop() != closing[char]):
-            return False
-    return not stack
-
-
 def apply_edits(
     spec: KernelSpec,
     values: Values,
@@ -186,10 +146,11 @@ def apply_edits(
     `owners` replaces the slots' own role map (slot -> role), for runs in which each slot is its own role.
     """
     slots = {slot.name: slot for slot in spec.slots}
+    reserved = frozenset(slot.name.upper() for slot in spec.choice_slots)
     result, refused = dict(values), []
     for decision in decisions:
         for edit in decision.edits:
-            reason = _refusal(slots.get(edit.slot), decision.role, edit.value, owners or {})
+            reason = _refusal(slots.get(edit.slot), decision.role, edit.value, owners or {}, reserved)
             if reason is None:
                 result[edit.slot] = edit.value
             else:
@@ -197,14 +158,16 @@ def apply_edits(
     return Edited(result, tuple(refused))
 
 
-def _refusal(slot: Slot | None, role: str, value: SlotValue, owners: Mapping[str, str]) -> str | None:
+def _refusal(
+    slot: Slot | None, role: str, value: SlotValue, owners: Mapping[str, str], reserved: frozenset[str]
+) -> str | None:
     if slot is None:
         return "no such slot"
     owner = owners.get(slot.name, slot.owner)
     if owner != role:
         return f"the slot belongs to {owner}"
     if slot.kind == "code":
-        return refuse_code(value) if isinstance(value, str) else "a code slot takes text"
+        return refuse_code(value, reserved) if isinstance(value, str) else "a code slot takes text"
     if not any(value == legal and type(value) is type(legal) for legal in slot.values):
         return f"not one of {', '.join(map(str, slot.values))}"
     return None
@@ -222,6 +185,14 @@ def skeleton(candidate: Candidate) -> str:
     for name, (first, last) in sorted(candidate.slot_lines.items(), key=lambda item: -item[1][0]):
         lines[first - 1 : last] = [f"//@slot {name}"]
     return "\n".join(lines)
+
+
+def fixed_kernels(candidate: Candidate) -> frozenset[str]:
+    """Names of the kernels in the fixed text of a candidate made from a template, launched or not."""
+    text = skeleton(candidate)
+    heads = (text[match.end() : text.find("{", match.end())] for match in re.finditer(r"__global__\b", text))
+    called = (re.findall(r"\b(\w+)\s*\(", head) for head in heads)
+    return frozenset(next((name for name in found if not name.startswith("__")), "") for found in called)
 
 
 def unchanged_elsewhere(before: Candidate, after: Candidate, slots: Iterable[str]) -> bool:
@@ -266,6 +237,17 @@ def _sound(candidate: Candidate) -> bool:
             return False
         previous = last
     return True
+
+
+def unsound_slot(candidate: Candidate) -> tuple[str, str] | None:
+    """The first slot whose lines of the source are not what its value says, or may not stand there, and why."""
+    for name in candidate.slot_lines:
+        value = candidate.values.get(name)
+        if _is_choice(candidate, name) or _is_code(candidate, name):
+            continue
+        reason = refuse_code(value) if isinstance(value, str) else None
+        return name, reason or "the slot's lines of the source are not what its value says"
+    return None
 
 
 def _is_choice(candidate: Candidate, name: str) -> bool:

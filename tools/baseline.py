@@ -11,6 +11,7 @@ from warpsmith.kernels.errors import EnvironmentError_
 from warpsmith.kernels.problem import ProblemRef
 from warpsmith.kernels.records import Failure, Quantiles, Record
 from warpsmith.sandbox.worker import Worker
+from warpsmith.tools.runner_policy import runner_policy
 from warpsmith.tools.statistics import quantiles
 from warpsmith.tools.target import Target
 from warpsmith.tools.workers import preload_modules, worker_environment
@@ -40,7 +41,9 @@ async def measure_baselines(
         "target": target.model_copy(update={"index": 0}).model_dump(mode="json"),
         "modes": list(modes),
     }
-    worker = Worker(preload=preload_modules(target), environment=worker_environment(target))
+    worker = Worker(
+        preload=preload_modules(target), environment=worker_environment(target), policy=runner_policy(target, ref)
+    )
     async with worker:
         reply = await worker.call("warpsmith.tools.baseline:run_job", payload, timeout_s=timeout_s)
     return Baselines.model_validate(reply)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 
 from warpsmith.tools.sealed import Sealed
+
+_KEYS = tuple((secrets.randbits(62) << 1) | 1 for _ in range(3))
+_PIECE = 1 << 22
+"""Words mixed at a time: bounds the temporaries, eight bytes a word each."""
 
 
 def memory_of(value: torch.Tensor) -> torch.Tensor:
@@ -20,21 +25,22 @@ def same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
     return all(torch.equal(a, b) for a, b in zip(_words(first), _words(second), strict=True))
 
 
-def checksum(raw: torch.Tensor) -> tuple[int, int, int]:
-    """Sums over a flat uint8 tensor by rows and columns: any changed element and nearly any exchange of
-    elements shows. Reads twice, writes nothing large."""
-    total = rows = columns = 0
+def checksum(raw: torch.Tensor) -> tuple[int, int]:
+    """Sums, plain and weighted by position, over the words of a flat uint8 tensor, each mixed with a key that only
+    this process knows: who can write to the memory cannot choose changes that cancel. Good within one process."""
+    total = weighted = start = 0
     for words in _words(raw):
-        width = 4096 if words.numel() % 4096 == 0 else 1
-        table = words.view(-1, width)
-        by_column = table.sum(0, dtype=torch.int64)
-        by_row = table.sum(1, dtype=torch.int64)
-        weights = torch.arange(1, by_row.numel() + 1, device=raw.device) | 1
-        ramp = torch.arange(1, width + 1, device=raw.device) | 1
-        total += int(by_column.sum())
-        rows += int((by_row * weights).sum())
-        columns += int((by_column * ramp).sum())
-    return total, rows, columns
+        for begin in range(0, words.numel(), _PIECE):
+            piece = words[begin : begin + _PIECE]
+            mixed = (piece.to(torch.int64) + _KEYS[0]) * _KEYS[1]
+            mixed ^= mixed >> 31
+            mixed *= _KEYS[2]
+            mixed ^= mixed >> 29
+            total += int(mixed.sum())
+            places = torch.arange(start, start + piece.numel(), device=raw.device).mul_(2).add_(1)
+            weighted += int(mixed.mul_(places).sum())
+            start += piece.numel()
+    return total, weighted
 
 
 def _words(raw: torch.Tensor) -> Iterator[torch.Tensor]:
@@ -46,7 +52,7 @@ def _words(raw: torch.Tensor) -> Iterator[torch.Tensor]:
         yield raw[whole:]
 
 
-def sums_of(named: Mapping[str, Any]) -> dict[str, tuple[int, int, int]]:
+def sums_of(named: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
     """Checksums of the memory of the tensors among these values, by name; sealed ones as they lie."""
     memories = {name: value.memory if isinstance(value, Sealed) else value for name, value in named.items()}
     return {

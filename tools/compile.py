@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
 
+from warpsmith.kernels.assemble import fixed_kernels
 from warpsmith.kernels.errors import EnvironmentError_, SandboxTimeout, UserError, WorkerDied
+from warpsmith.kernels.families.registry import is_template, opt_ins
 from warpsmith.kernels.records import Candidate, CompileReport, Failure, KernelStep
-from warpsmith.sandbox.compile_pool import CompilePool, CompileReply
+from warpsmith.sandbox.compile_client import CompileReply
+from warpsmith.sandbox.compile_pool import CompilePool
 from warpsmith.sandbox.nvrtc import (
     BUILTIN_FAILURE,
     COMPILATION,
@@ -27,14 +31,23 @@ from warpsmith.tools.diagnostics import (
     entry_points,
     parse_diagnostics,
     parse_resources,
+    slot_at,
+    source_lines,
     with_slots,
 )
+from warpsmith.tools.ptx_policy import Manifest, Violation, as_failure, check_compiled
+from warpsmith.tools.source_rules import refuse_source
 
 OPTIONS = ("--std=c++17", "-lineinfo", "--ptxas-options=-v")
 """Flags of every compile; line information costs nothing at run time and lets reports name source lines."""
 
-DEFAULT_TIMEOUT_S = 30.0
-"""Wall clock: ordinary kernels take 0.02 to 0.5 s, the slow CUDA headers 3 s, a macro bomb for ever."""
+DEFAULT_TIMEOUT_S = 20.0
+"""Ordinary kernels take 0.02 to 0.5 s, CUB and cooperative groups 3 to 7 s, a macro bomb for ever. Wall clock; three
+times as long where a busy machine gave the compiler less than half of it."""
+
+
+MAX_JUDGED = 4096
+"""Verdicts of the rules that a compiler remembers."""
 
 
 class Compiler:
@@ -59,9 +72,13 @@ class Compiler:
         self.arch = arch
         self.timeout_s = timeout_s
         self.options = (f"--gpu-architecture={arch}", *OPTIONS)
-        root = cache_dir or default_cache_dir()
+        root = self.cache_dir = cache_dir or default_cache_dir()
         self._cache = CompileCache(root / "nvrtc")
         self._headers = Headers(self._nvrtc, root)
+        self._judged: dict[tuple[str, str, Manifest], Violation | None] = {}
+        """Verdicts of the rules by hash of PTX and cubin."""
+        self._under_way: dict[str, Future[CompileReply]] = {}
+        self._lock = threading.Lock()
         self._pool = CompilePool(self._nvrtc.library, jobs=jobs, folders=self._headers.folders)
 
     @property
@@ -124,6 +141,9 @@ class Compiler:
         if "\0" in candidate.source or any("\ud800" <= char <= "\udfff" for char in candidate.source):
             message = "the source holds a character that no compiler takes (NUL or a lone surrogate)"
             return self._failed(Failure(stage="compile", kind="error", message=message), 0.0)
+        refused = refuse_source(candidate)
+        if refused is not None:
+            return self._failed(refused, 0.0)
         key = self._key(candidate)
         stored = self._cache.get(key)
         if stored is not None:
@@ -132,7 +152,15 @@ class Compiler:
         return key
 
     def _submit(self, candidate: Candidate) -> Future[CompileReply]:
-        return self._pool.submit(candidate.source, self.options, self.timeout_s)
+        """Queues a compile, or joins the one of an equal source that is under way."""
+        key = self._key(candidate)
+        with self._lock:
+            future = self._under_way.get(key)
+            if future is not None:
+                return future
+            future = self._under_way[key] = self._pool.submit(candidate.source, self.options, self.timeout_s)
+        future.add_done_callback(lambda _: self._under_way.pop(key, None))
+        return future
 
     def _finish(self, candidate: Candidate, key: str, future: Future[CompileReply]) -> CompileReport:
         try:
@@ -167,11 +195,7 @@ class Compiler:
     def _report(self, candidate: Candidate, stored: Stored, *, cached: bool) -> CompileReport:
         entry = stored.entry
         diagnostics = with_slots(entry.diagnostics, candidate.slot_lines)
-        failure = None
-        if entry.ok:
-            failure = _missing_entry(candidate, entry_points(stored.ptx.read_text()))
-        else:
-            failure = compile_failure(diagnostics, entry.description)
+        failure = self._refusal(candidate, stored) if entry.ok else compile_failure(diagnostics, entry.description)
         return CompileReport(
             ok=failure is None,
             arch=self.arch,
@@ -185,6 +209,25 @@ class Compiler:
             cubin_hash=entry.cubin_sha256 if entry.ok else None,
             failure=failure,
         )
+
+    def _refusal(self, candidate: Candidate, stored: Stored) -> Failure | None:
+        """Why compiled code may not run: a kernel is missing, or a rule is broken."""
+        # As bytes: a lone carriage return means nothing to the assembler and must not become a line's end here.
+        ptx = stored.ptx.read_bytes().decode(errors="replace")
+        missing = _missing_entry(candidate, entry_points(ptx))
+        if missing is not None:
+            return missing
+        manifest = _manifest(candidate)
+        key = (stored.entry.ptx_sha256, stored.entry.cubin_sha256, manifest)
+        if key not in self._judged:
+            if len(self._judged) >= MAX_JUDGED:
+                self._judged.clear()
+            self._judged[key] = check_compiled(ptx, stored.cubin.read_bytes(), manifest)
+        violation = self._judged[key]
+        if violation is None:
+            return None
+        line = _source_line(ptx, violation.at)
+        return as_failure(violation, slot_at(line, candidate.slot_lines), line)
 
     def _failed(self, failure: Failure, seconds: float) -> CompileReport:
         return CompileReport(
@@ -223,6 +266,25 @@ def compile_candidate(candidate: Candidate, arch: str, *, cache_dir: Path | None
     """Compile one candidate with a compiler process of its own; for many, keep a `Compiler`."""
     with Compiler(arch, cache_dir=cache_dir, jobs=1) as compiler:
         return compiler.compile(candidate)
+
+
+def _manifest(candidate: Candidate) -> Manifest:
+    """What the candidate's plan and origin let its compiled code hold."""
+    steps = [step for step in (*candidate.plan.prepare, *candidate.plan.steps) if isinstance(step, KernelStep)]
+    return Manifest(
+        kernels=fixed_kernels(candidate) if is_template(candidate.family) else None,
+        cooperative=any(step.cooperative for step in steps),
+        allows=opt_ins(candidate.family),
+    )
+
+
+def _source_line(ptx: str, at: int | None) -> int | None:
+    """The line of the source that made a place in the PTX, where the compiler says so."""
+    if at is None:
+        return None
+    lines = source_lines(ptx)
+    number = ptx.count("\n", 0, at)
+    return lines[number] if number < len(lines) else None
 
 
 def _missing_entry(candidate: Candidate, entries: tuple[str, ...]) -> Failure | None:

@@ -52,10 +52,10 @@ def parse_diagnostics(log: str, ptx: str = "") -> tuple[Diagnostic, ...]:
     line.
     """
     found: list[Diagnostic] = []
-    source_lines = _source_lines(ptx)
+    ptx_lines = source_lines(ptx)
     lines = log.splitlines()
     for index, line in enumerate(lines):
-        diagnostic = _front_end(line, lines[index + 1 :]) or _assembler(line, source_lines)
+        diagnostic = _front_end(line, lines[index + 1 :]) or _assembler(line, ptx_lines)
         if diagnostic is not None and diagnostic not in found:
             found.append(diagnostic)
     # Errors first: a flood of warnings must not push out what stopped the compile.
@@ -171,8 +171,8 @@ def _diagnostic(severity: str, line: int | None, message: str) -> Diagnostic:
     return Diagnostic.model_validate({"severity": severity, "line": line, "message": text})
 
 
-def _source_lines(ptx: str) -> list[int | None]:
-    """For each line of the PTX the source line that its last `.loc` in our file names."""
+def source_lines(ptx: str) -> list[int | None]:
+    """For each line of the PTX the source line that its last `.loc` in our file names, as far as there is one."""
     ours = {int(number) for number, name in _FILE.findall(ptx) if name.rsplit("/", 1)[-1] == SOURCE_NAME}
     found: list[int | None] = []
     current: int | None = None

@@ -6,23 +6,35 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from warpsmith.kernels.errors import SandboxError, SandboxTimeout, WorkerDied
 from warpsmith.kernels.problem import ProblemRef
 from warpsmith.kernels.records import Candidate, CompileReport, Failure, Outcome, VerifyReport
+from warpsmith.sandbox.isolation.profile import Isolation
 from warpsmith.sandbox.worker import Worker
 from warpsmith.tools import outcomes
+from warpsmith.tools.cross_examine import CrossExaminer
+from warpsmith.tools.hang_cache import HangCache
+from warpsmith.tools.hidden_shapes import HiddenShapes, Trial, Trials, judge_at
+from warpsmith.tools.insight import Insight
 from warpsmith.tools.outcomes import Estimate, Roof, Stage
+from warpsmith.tools.runner_policy import runner_policy
 from warpsmith.tools.store import Level, RunStore
 from warpsmith.tools.target import Target
 from warpsmith.tools.workers import Notify, Workers
+
+if TYPE_CHECKING:
+    from warpsmith.tools.timing import Samples
 
 
 class CompilerLike(Protocol):
     """What the evaluator needs of a compiler."""
 
     arch: str
+    cache_dir: Path
+    """Below it lie the results, which worker processes read, and what is known of hangs."""
 
     async def compile_many(self, candidates: Sequence[Candidate]) -> list[CompileReport]:
         """Reports in the order of the candidates."""
@@ -57,8 +69,12 @@ class Evaluator:
         jobs: int = 1,
         limits: Limits | None = None,
         notify: Notify | None = None,
+        hidden: HiddenShapes | None = None,
+        cross: CrossExaminer | None = None,
+        insight: Insight | None = None,
     ) -> None:
-        """`jobs` emulator processes work side by side; a GPU has one."""
+        """`jobs` emulator processes work side by side; a GPU has one. With `hidden`, full verdicts hold at other shapes
+        as well; with `cross`, the emulator is asked about what a GPU accepts."""
         self.problem = problem
         self.problem_hash = problem_hash
         self.target = target
@@ -68,19 +84,33 @@ class Evaluator:
         self.roof = roof
         self.baselines = baselines
         self.limits = limits or Limits()
+        self.hidden = hidden
+        self.cross = cross
         self._notify = notify
-        self._workers = Workers(target, jobs=jobs, notify=notify)
-        self._prepared: dict[tuple[int, Level], int] = {}
-        """Worker and level -> the generation whose references are made."""
+        policy = runner_policy(target, problem, compiler.cache_dir)
+        self._workers = Workers(target, jobs=jobs, notify=notify, policy=policy)
+        self._hangs = HangCache(compiler.cache_dir, problem_hash=problem_hash, target=target)
+        self._insight = insight or Insight()
+        self._prepared: dict[tuple[int, str], int] = {}
+        """Worker, and level or shape -> the generation whose references are made."""
         self._incumbent_us: float | None = None
         self._known: dict[tuple[str, Level], Outcome] = {}
 
     async def __aenter__(self) -> Self:
         await self._workers.__aenter__()
+        if self.cross is not None:
+            await self.cross.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._workers.__aexit__()
+        if self.cross is not None:
+            await self.cross.__aexit__()
+
+    @property
+    def isolation(self) -> Isolation | None:
+        """Profile and layers of the processes that judge; None before they have started."""
+        return self._workers.isolation
 
     async def evaluate(self, candidates: Sequence[Candidate], *, level: Level) -> list[Outcome]:
         """One outcome for each candidate, in order. Known results are looked up. Raises only what says
@@ -98,9 +128,8 @@ class Evaluator:
             if self.store is not None:
                 for candidate in todo:
                     self.store.put_candidate(candidate)
-            reports = await self.compiler.compile_many(todo)
-            work = [self._one(c, report, level) for c, report in zip(todo, reports, strict=True)]
-            for outcome in await _all_or_first_error(work):
+            # Each by itself: a compile that takes its whole deadline holds up no verdict on another candidate.
+            for outcome in await _all_or_first_error([self._one(candidate, level) for candidate in todo]):
                 found[outcome.candidate] = outcome
         return [found[candidate.id] for candidate in candidates]
 
@@ -111,24 +140,58 @@ class Evaluator:
         full = self._known.get((candidate_id, "full"))
         return full or (self._known.get((candidate_id, "screen")) if level == "screen" else None)
 
-    async def _one(self, candidate: Candidate, report: CompileReport, level: Level) -> Outcome:
+    async def _one(self, candidate: Candidate, level: Level) -> Outcome:
+        (report,) = await self.compiler.compile_many([candidate])
         outcome = outcomes.compiled(candidate, report, self.problem_hash, self.estimate)
-        if report.ok:
-            async with self._workers.borrow() as worker:
-                outcome = await self._judged(worker, candidate, report, outcome, level)
+        known = self._hangs.get(candidate) if report.ok else None
+        if known is not None:
+            outcome = outcomes.failed(outcome, known)
+        elif report.ok:
+            outcome = await self._run(candidate, report, outcome, level)
+            self._hangs.note(candidate, outcome)
         self._keep(outcome, level)
         return outcome
 
+    async def _run(self, candidate: Candidate, report: CompileReport, outcome: Outcome, level: Level) -> Outcome:
+        """Everything after the compile. At full level the candidate is lowered and compiled for other shapes, and the
+        emulator is asked, while the worker is busy with others or with the declared shape."""
+        elsewhere = self._elsewhere(candidate) if level == "full" else None
+        second = self._second_opinion(candidate, report) if level == "full" else None
+        try:
+            async with self._workers.borrow() as worker:
+                outcome = await self._judged(worker, candidate, report, outcome, level, elsewhere)
+                profile = worker.isolation.profile if worker.isolation else None
+            if outcome.correct and second is not None and (fault := await second) is not None:
+                outcome = outcomes.failed(outcome, fault)
+        finally:
+            for task in (elsewhere, second):
+                if task is not None:
+                    task.cancel()
+        return outcome.model_copy(update={"isolation": profile})
+
+    def _elsewhere(self, candidate: Candidate) -> asyncio.Task[Trials] | None:
+        """The candidate at hidden shapes, on its way."""
+        return asyncio.create_task(self.hidden.trials(candidate, self.compiler)) if self.hidden else None
+
+    def _second_opinion(self, candidate: Candidate, report: CompileReport) -> asyncio.Task[Failure | None] | None:
+        """What the emulator sees in it, on its way while the GPU is busy."""
+        return asyncio.create_task(self.cross.examine(candidate, report)) if self.cross else None
+
     async def _judged(
-        self, worker: Worker, candidate: Candidate, report: CompileReport, outcome: Outcome, level: Level
-    ) -> Outcome:
-        """Verify and time, with whatever goes wrong turned into a status."""
+        self, worker: Worker, candidate: Candidate, report: CompileReport, outcome: Outcome, level: Level,
+        elsewhere: asyncio.Task[Trials] | None,
+    ) -> Outcome:  # fmt: skip
+        """Verify, at hidden shapes too, and time, with whatever goes wrong turned into a status."""
         stage: Stage = "verify"
         try:
             outcome = await self._verified(worker, candidate, report, outcome, level)
+            if outcome.correct and elsewhere is not None:
+                outcome = await self._at_hidden_shapes(worker, outcome, await elsewhere)
             if outcome.correct and self.target.kind == "gpu":
                 stage = "time"
                 outcome = await self._timed(worker, candidate, report, outcome, level)
+                if outcome.status == "ok":
+                    outcome = await self._explained(worker, candidate, report, outcome)
         except SandboxTimeout as error:
             return outcomes.late(outcome, stage, error, on_gpu=self.target.kind == "gpu")
         except WorkerDied as error:
@@ -143,10 +206,25 @@ class Evaluator:
     ) -> Outcome:
         payload = self._payload(candidate, report) | {"level": "quick" if level == "screen" else "full"}
         await self._prepare(worker, payload, level)
-        job = "warpsmith.tools.verify:run_job"
-        reply = await worker.call(job, payload, timeout_s=self.limits.verify_s)
-        verdict = VerifyReport.model_validate(reply["report"])
-        return outcomes.verified(outcome, verdict, list(reply["warnings"]), level)
+        verdict, warnings = await self._verdict(worker, payload)
+        outcome = outcomes.verified(outcome, verdict, warnings, level)
+        return self._insight.counted(outcome, candidate, report)
+
+    async def _verdict(self, worker: Worker, payload: dict[str, Any]) -> tuple[VerifyReport, list[str]]:
+        reply = await worker.call("warpsmith.tools.verify:run_job", payload, timeout_s=self.limits.verify_s)
+        return VerifyReport.model_validate(reply["report"]), list(reply["warnings"])
+
+    async def _at_hidden_shapes(self, worker: Worker, outcome: Outcome, trials: Trials) -> Outcome:
+        """The outcome after the quick kinds of input at each hidden shape."""
+
+        async def run(trial: Trial) -> VerifyReport:
+            problem = trial.variant.ref.model_dump(mode="json")
+            more = {"problem": problem, "level": "quick", "beside": True}
+            payload = self._payload(trial.candidate, trial.report) | more
+            await self._prepare(worker, payload, trial.variant.ref.model_dump_json())
+            return (await self._verdict(worker, payload))[0]
+
+        return await judge_at(outcome, trials, run, on_gpu=self.target.kind == "gpu")
 
     async def _timed(
         self, worker: Worker, candidate: Candidate, report: CompileReport, outcome: Outcome, level: Level
@@ -158,6 +236,8 @@ class Evaluator:
         job = "warpsmith.tools.timing:run_job"
         reply = await worker.call(job, payload, timeout_s=self.limits.time_s)
         raw = Samples.model_validate(reply)
+        if level == "full":
+            outcome = self._with_samples(outcome, raw)
         if raw.failure is not None:
             return outcomes.failed(outcome, raw.failure, time_s=raw.seconds)
         timing = timing_report(raw)
@@ -169,17 +249,39 @@ class Evaluator:
             self._incumbent_us = min(timing.time_us.p50, self._incumbent_us or timing.time_us.p50)
         return outcome
 
-    async def _prepare(self, worker: Worker, payload: dict[str, Any], level: Level) -> None:
+    def _with_samples(self, outcome: Outcome, raw: Samples) -> Outcome:
+        """Keeps the raw samples: whoever doubts the statistics can make his own."""
+        if self.store is None or not raw.samples:
+            return outcome
+        digest = self.store.put_blob(raw.model_dump_json().encode())
+        return outcome.model_copy(update={"samples": digest})
+
+    async def _explained(
+        self, worker: Worker, candidate: Candidate, report: CompileReport, outcome: Outcome
+    ) -> Outcome:
+        """Whose kernels took the time, and hardware counters where they are wanted; the worker's device is idle
+        meanwhile."""
+
+        async def call(job: str, payload: dict[str, Any]) -> Any:
+            return await worker.call(job, payload, timeout_s=self.limits.verify_s)
+
+        payload = self._payload(candidate, report)
+        outcome = await self._insight.attributed(outcome, candidate, call, payload)
+        return await asyncio.to_thread(
+            self._insight.profiled, outcome, candidate, report, problem=self.problem, target=self.target
+        )
+
+    async def _prepare(self, worker: Worker, payload: dict[str, Any], key: str) -> None:
         """Makes inputs and references before the candidate's own clock starts; nothing of it runs there, so
         what goes wrong says nothing about it."""
-        if worker.pid is not None and self._prepared.get((id(worker), level)) == worker.generation:
+        if worker.pid is not None and self._prepared.get((id(worker), key)) == worker.generation:
             return
         try:
             job = "warpsmith.tools.verify:prepare_job"
             await worker.call(job, payload, timeout_s=self.limits.prepare_s)
         except (WorkerDied, SandboxTimeout) as error:
             raise SandboxError(f"the reference could not be computed: {error}") from error
-        self._prepared[id(worker), level] = worker.generation
+        self._prepared[id(worker), key] = worker.generation
 
     def _payload(self, candidate: Candidate, report: CompileReport) -> dict[str, Any]:
         return {

@@ -42,7 +42,7 @@ class InputSet:
     yardsticks: tuple[Yardstick | ExactYardstick, ...]
     """The latter for outputs of integers and booleans."""
     layouts: tuple[Layout, ...]
-    sums: Mapping[str, tuple[int, int, int]]
+    sums: Mapping[str, tuple[int, int]]
     """Checksums of inputs, parameters and references before any candidate ran."""
     notes: tuple[str, ...]
     made_s: float = 0.0
@@ -65,9 +65,9 @@ class InputSet:
         return [name for name, total in sums_of(self.arguments()).items() if total != self.sums[name]]
 
     def spoilt(self) -> bool:
-        """Whether somebody wrote into a reference."""
-        named = _judged_by(self.references, self.yardsticks)
-        return any(total != self.sums[name] for name, total in sums_of(named).items())
+        """Whether somebody wrote into inputs, parameters or references."""
+        everything = {**self.arguments(), **_judged_by(self.references, self.yardsticks)}
+        return sums_of(everything) != self.sums
 
 
 @dataclass(slots=True)

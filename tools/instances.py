@@ -79,7 +79,7 @@ class Instances:
         made.inputs = []
         return made
 
-    def _look(self, instance: Instance, inputs: list[Any], sums: dict[str, tuple[int, int, int]]) -> None:
+    def _look(self, instance: Instance, inputs: list[Any], sums: dict[str, tuple[int, int]]) -> None:
         """Finds the traits of forward; UserError for what cannot be judged."""
         try:
             self.traits = oracle.traits(instance, inputs)

@@ -54,7 +54,7 @@ class Sampler:
         self._health = health
         self._chance = random.SystemRandom()
         self._due = set(self._chance.sample(range(_CHECKED_WITHIN), _CHECKS)) if check else set()
-        self._taken = 0
+        self._taken = self._rounds = 0
         self._runs: dict[str, Run] = {}
         self._graphs: dict[str, Callable[[], object]] = {}
 
@@ -116,19 +116,23 @@ class Sampler:
             self.notes.append(f"no graph of {name}: {str(error).splitlines()[0]}")
 
     def round(self) -> Failure | None:
-        """Two samples of each contender: in order, then in reverse order. A round during which the device was slowed
-        down is dropped."""
-        before = self._read()
+        """Two samples of each contender: in order, then in reverse order; every other round begins at the other end, as
+        the first sample after a pause differs by up to a per cent. A round during which the device was slowed down is
+        dropped."""
+        order = self.contenders if self._rounds % 2 == 0 else self.contenders[::-1]
+        self._rounds += 1
         found: list[tuple[str, float]] = []
-        for contender in (*self.contenders, *reversed(self.contenders)):
+        for contender in (*order, *order[::-1]):
             sample = self._sample(contender)
             if isinstance(sample, Failure):
                 return sample
             found.append((contender.name, sample))
-        after = self._read()
-        if any(reading is not None and reading.slowed for reading in (before, after)):
-            self.dropped += 1
-            return None
+        reading = self._health.read() if self._health is not None else None
+        if reading is not None:
+            self.readings.append(reading)
+            if reading.slowed:
+                self.dropped += 1
+                return None
         for name, sample in found:
             self.samples[name].append(sample)
         return None
@@ -141,13 +145,8 @@ class Sampler:
 
     def overhead_us(self) -> float | Failure:
         """What events around one empty kernel read."""
-        return self._timed(lambda: self.backend.scrubber.nothing(self.backend.stream.cuda_stream), lambda: None)
-
-    def _read(self) -> Reading | None:
-        reading = self._health.read() if self._health is not None else None
-        if reading is not None:
-            self.readings.append(reading)
-        return reading
+        stream = self.backend.stream.cuda_stream
+        return self._timed(lambda: self.backend.scrubber.nothing(stream), partial(self._stage.clean, forget=False))
 
     def _leave_out(self, contender: Contender, failure: Failure) -> None:
         """A baseline that does not fit is no fault of the candidate's."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -137,7 +138,7 @@ class Session:
         self.compiled.clear()
 
     def spoilt(self) -> bool:
-        """Whether somebody wrote into a reference that is kept."""
+        """Whether somebody wrote into a set that is kept."""
         return any(kept.spoilt() for kept in self._sets.values())
 
     def names(self, level: Level) -> list[str]:
@@ -171,23 +172,36 @@ class Session:
 
 _current: dict[str, Session] = {}
 """The one session of this process: another problem or device takes its place, and its memory."""
+_beside: OrderedDict[str, Session] = OrderedDict()
+"""Sessions of the same problem at hidden shapes, which are small; the one used longest ago goes first."""
+_MOST_BESIDE = 9
 _backends: dict[str, Backend] = {}
 
 
 def session_for(payload: Mapping[str, Any]) -> Session:
-    """This process's session for `payload["problem"]` on `payload["target"]`."""
+    """This process's session for `payload["problem"]` on `payload["target"]`; with `payload["beside"]`, a small one
+    that takes no other's place."""
     ref = ProblemRef.model_validate(payload["problem"])
     target = Target.model_validate(payload["target"])
+    beside = payload.get("beside", False)
+    kept = _beside if beside else _current
     key = f"{ref.model_dump_json()} {target.model_dump_json()}"
-    if key not in _current:
-        _current.clear()
+    if key not in kept:
+        if not beside:
+            _current.clear()
+            _beside.clear()
         oracle.pin_flags()
-        backend = _backend(target)
-        _current[key] = Session(load_ref(ref), backend, _budget(backend))
-    return _current[key]
+        backend = backend_for(target)
+        kept[key] = Session(load_ref(ref), backend, _budget(backend))
+    if beside:
+        _beside.move_to_end(key)
+        while len(_beside) > _MOST_BESIDE:
+            _beside.popitem(last=False)
+    return kept[key]
 
 
-def _backend(target: Target) -> Backend:
+def backend_for(target: Target) -> Backend:
+    """This process's backend of a target; a GPU's initialises CUDA."""
     key = target.model_dump_json()
     if key not in _backends:
         if target.backend is not None:

@@ -112,7 +112,8 @@ def time_candidate(session: Session, plan: LaunchPlan, report: CompileReport, re
     if failure is None and inputs.changed():
         failure = Failure(stage="time", kind="inputs_changed", message="parameters were changed while timing")
     return Samples(
-        device=backend.label, method=sampler.method, notes=(*notes, *sampler.notes), failure=failure,
+        device=backend.label, method=sampler.method, failure=failure,
+        notes=(*notes, *sampler.notes, *_doubts(session.null_test, sampler)),
         samples={name: tuple(values) for name, values in sampler.samples.items()},
         state=_state(sampler), null_test=session.null_test, overhead_us=overhead,
         seconds=time.perf_counter() - began - baselines_s, baselines_s=baselines_s,
@@ -208,6 +209,19 @@ def _checker(inputs: InputSet) -> Check:
         return None
 
     return check
+
+
+def _doubts(null_test: Speedup | None, sampler: Sampler) -> list[str]:
+    """What speaks against the figures taken here."""
+    found = []
+    if null_test is not None and not (null_test.low - _ENOUGH <= 1 <= null_test.high + _ENOUGH):
+        found.append(
+            f"a baseline against itself gives {null_test.value:.3f} on this device: smaller differences mean nothing"
+        )
+    if sampler.dropped:
+        reasons = sorted({reading.slowed for reading in sampler.readings if reading.slowed})
+        found.append(f"{sampler.dropped} rounds left out: {', '.join(reasons)}")
+    return found
 
 
 def _state(sampler: Sampler) -> DeviceState | None:

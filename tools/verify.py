@@ -83,7 +83,7 @@ def verify(
     atomics = _has_atomics(report)
     progress = _judge_sets(session, loaded, level, atomics)
     if progress.failure is not None and progress.failure.stage == "verify" and session.spoilt():
-        # An earlier candidate may have written into the references: a verdict needs whole ones.
+        # An earlier candidate may have written into inputs or references: a verdict needs whole ones.
         session.reset()
         progress = _judge_sets(session, loaded, level, atomics)
     if progress.failure is not None and progress.failure.kind in ("guard", "inputs_changed"):

@@ -8,7 +8,10 @@ import os
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Self
 
+from warpsmith.sandbox.isolation.policy import Policy
+from warpsmith.sandbox.isolation.profile import Isolation
 from warpsmith.sandbox.worker import Worker
+from warpsmith.tools.runner_policy import runner_policy
 from warpsmith.tools.target import Target
 
 Notify = Callable[[str, dict[str, Any]], None]
@@ -17,10 +20,13 @@ Notify = Callable[[str, dict[str, Any]], None]
 class Workers:
     """Workers that jobs borrow in turn. Use as an async context manager."""
 
-    def __init__(self, target: Target, *, jobs: int = 1, notify: Notify | None = None) -> None:
-        """`jobs` emulator processes work side by side; a GPU has one."""
+    def __init__(
+        self, target: Target, *, jobs: int = 1, notify: Notify | None = None, policy: Policy | None = None
+    ) -> None:
+        """`jobs` emulator processes work side by side; a GPU has one. `policy` says what they may touch."""
         self.target = target
         self._notify = notify
+        self._policy = policy or runner_policy(target)
         self._jobs = 1 if target.kind == "gpu" else max(1, jobs)
         self._free: asyncio.Queue[Worker] = asyncio.Queue()
         self._all: list[Worker] = []
@@ -30,7 +36,7 @@ class Workers:
     async def __aenter__(self) -> Self:
         for _ in range(self._jobs):
             modules, variables = preload_modules(self.target), worker_environment(self.target)
-            worker = Worker(preload=modules, environment=variables)
+            worker = Worker(preload=modules, environment=variables, policy=self._policy)
             self._all.append(worker)
             await self._free.put(worker)
         await asyncio.gather(*(worker.start() for worker in self._all))
@@ -46,10 +52,16 @@ class Workers:
             os.close(self._lease)
             self._lease = None
 
+    @property
+    def isolation(self) -> Isolation | None:
+        """Profile and layers of the processes; None before they have started."""
+        return self._all[0].isolation if self._all else None
+
     @contextlib.asynccontextmanager
     async def borrow(self) -> AsyncIterator[Worker]:
         """The next free worker, for as long as the block runs."""
         worker = await self._free.get()
+        worker.renew()
         try:
             yield worker
         finally:

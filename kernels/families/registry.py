@@ -36,6 +36,19 @@ def family_named(name: str) -> Family:
     raise UserError(f"no family named {name!r}: known are {known}")
 
 
+def is_template(name: str) -> bool:
+    """Whether a candidate's `family` is one of ours, so that its fixed text is too."""
+    return any(family.name == name for family in FAMILIES)
+
+
+def opt_ins(name: str) -> frozenset[str]:
+    """Kinds of rules for candidates (`l2_hint`) that a family's templates break on purpose, by its `opts_in`.
+
+    A family that has none need not say so; a name that is no family's (`freeform`) has none.
+    """
+    return frozenset(kind for family in FAMILIES if family.name == name for kind in getattr(family, "opts_in", ()))
+
+
 def families_for(region: AnyRegion, device: DeviceModel | None = None) -> tuple[Family, ...]:
     """Every family that can compute the region, the preferred one first. Raises NotYetError if there is none.
 

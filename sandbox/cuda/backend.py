@@ -276,23 +276,30 @@ class Bound:
         self._prepare = prepare
         self._steps = steps
 
+    @property
+    def steps(self) -> tuple[Launch, ...]:
+        """What a run consists of, in order: a fill for each zeroed scratch buffer, then the plan's steps."""
+        return tuple(self._steps)
+
     def prepare(self) -> None:
         """Load-time work on parameters. To be enqueued before the first run."""
-        self._run(self._prepare)
+        for step in self._prepare:
+            self.run_step(step)
 
     def enqueue(self) -> None:
         """Enqueues all steps; the backend's stream must be the current one. LaunchRefused where the driver
         refuses a launch."""
-        self._run(self._steps)
+        for step in self._steps:
+            self.run_step(step)
 
-    def _run(self, steps: list[Launch]) -> None:
-        for step in steps:
-            try:
-                step()
-            except LibraryError:
-                raise
-            except (RuntimeError, cuda.DriverError) as error:
-                raise LaunchRefused(str(error).splitlines()[0], "launch_config") from error
+    def run_step(self, step: Launch) -> None:
+        """Enqueues one step."""
+        try:
+            step()
+        except LibraryError:
+            raise
+        except (RuntimeError, cuda.DriverError) as error:
+            raise LaunchRefused(str(error).splitlines()[0], "launch_config") from error
 
 
 class _StreamHandle:

@@ -86,7 +86,7 @@ def test_a_bad_inline_instruction_is_traced_back_to_its_source_line(compiler: Co
             " __syncthreads(); y[1] = s[threadIdx.x + 1]; }",
             "shared_memory",
         ),
-        ("#include <no_such_header.h>\n", "include"),
+        ("#include <cub/no_such_header.cuh>\n", "include"),
         ("__global__ void k(float* y) { y[0] = 1.0f; }", "no_entry"),
         ('extern "C" __global__ void other(float* y) { y[0] = 1.0f; }', "no_entry"),
         ("", "no_entry"),

@@ -11,7 +11,6 @@ from warpsmith.kernels.assemble import (
     assemble,
     choice_line,
     differences_elsewhere,
-    refuse_code,
     render,
     slot_text,
     unchanged_elsewhere,
@@ -19,6 +18,7 @@ from warpsmith.kernels.assemble import (
 from warpsmith.kernels.families.column import ColumnFamily
 from warpsmith.kernels.families.map import MapFamily
 from warpsmith.kernels.records import KernelStep
+from warpsmith.kernels.slot_text import refuse_code
 from warpsmith.kernels.slots import Decision, Slot, SlotEdit
 
 

@@ -160,6 +160,15 @@ def test_a_crash_is_a_failure_and_spoilt_references_are_renewed(tmp_path):
     assert run().ok
 
 
+def test_a_candidate_is_not_blamed_for_inputs_that_another_spoilt(tmp_path):
+    backend = ScriptedBackend({"k": softmax})
+    session = Session(problems.problem(tmp_path, problems.SOFTMAX), backend, 1 << 28)
+    run = lambda: verify(session, problems.plan("in0", "out0"), problems.compiled(), level="full")[0]  # noqa: E731
+    assert run().ok
+    session.input_set("large").inputs[0][2, 3] += 1
+    assert run().ok, "blamed for what was there before"
+
+
 def test_a_mismatch_names_strides_that_are_not_row_major(tmp_path):
     text = problems.SOFTMAX.replace("torch.softmax(x, dim=1)", "x.t() * 2")
 

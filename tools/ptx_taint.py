@@ -1,0 +1,216 @@
+"""Proves that a kernel only reads the variables of its module: no write goes through an address derived from one.
+
+A variable of the module outlives a launch, so what is written there reaches the next one. Constant tables are read
+only; a compiler keeps them in the same space and often drops the mark. Here every register of a function is given a
+`Value`: what it may hold, over all assignments and paths. Read through an address may anyone; no one may write through
+it, store it, hand it to a call, or branch on its bits. The distance of two such addresses is a plain number, and
+comparing them is free: that is how a loop over a table ends.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from warpsmith.tools.ptx_text import Statement, names
+
+
+class Value(IntEnum):
+    """What a register may hold. Joins go up: a plain number on one path and an address on another are `MIXED`."""
+
+    UNSET = 0
+    PLAIN = 1
+    ADDRESS = 2
+    """An address of a variable plus a plain number."""
+    MIXED = 3
+    """Anything else that an address went into."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leak:
+    """Where an address of a variable is written through or given away."""
+
+    at: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    statement: Statement
+    targets: tuple[str, ...]
+    operands: tuple[tuple[str, ...], ...]
+    """Names in every operand behind the first, or in all of them where there is no result."""
+    brackets: tuple[frozenset[str], ...]
+
+
+_READS = frozenset(("ld", "ldu", "prefetch", "prefetchu", "ldmatrix"))
+_STORES = frozenset(("st", "red", "atom", "multimem", "stmatrix"))
+_NO_RESULT = frozenset(("bra", "brx", "ret", "exit", "trap", "cp", "call"))
+_MOVES = frozenset(("mov", "cvta"))
+_LAST_IS_BASE = frozenset(("mad", "fma"))
+_BRACKETS = re.compile(r"\[([^\]]*)\]")
+_CALLEE = re.compile(r"(?:\([^)]*\)\s*,\s*)?([A-Za-z_$%][\w$]*)")
+STRING_TAKERS = frozenset(("__assertfail",))
+"""Functions that are given addresses of strings and keep none."""
+
+
+def find_leak(statements: Iterable[Statement], variables: frozenset[str]) -> Leak | None:
+    """The first statement of a function that may write to one of the variables, or lets its address out."""
+    steps = [_step(statement) for statement in statements if not statement.opcode.startswith(".")]
+    values = _values(steps, variables)
+    held = frozenset(name for name, value in values.items() if value >= Value.ADDRESS)
+    mixed = frozenset(name for name, value in values.items() if value is Value.MIXED)
+    pending: Statement | None = None
+    for step in steps:
+        statement = step.statement
+        if statement.guard in mixed and (not step.targets or statement.opcode in (*_STORES, "call")):
+            return Leak(statement.at, "decides a branch")
+        if statement.opcode == "call":
+            callee = _CALLEE.match(statement.operands)
+            if callee is not None and callee[1] in STRING_TAKERS:
+                pending = None
+            elif pending is not None or not held.isdisjoint(names(statement.operands)):
+                return Leak(statement.at, "is handed to a function")
+        elif statement.opcode == "st" and ".param" in statement.modifiers and _stores(step, held):
+            pending = pending or statement
+        else:
+            message = _misuse(step, held)
+            if message is not None:
+                return Leak(statement.at, message)
+    return Leak(pending.at, "is handed to a function") if pending else None
+
+
+def _step(statement: Statement) -> _Step:
+    brackets = tuple(frozenset(names(inner)) for inner in _BRACKETS.findall(statement.operands))
+    parts = [tuple(names(part)) for part in _split(statement.operands)]
+    if statement.opcode in _NO_RESULT or statement.operands.startswith("["):
+        return _Step(statement, (), tuple(parts), brackets)
+    return _Step(statement, parts[0], tuple(parts[1:]), brackets)
+
+
+def _split(operands: str) -> list[str]:
+    """Operands at the commas outside vectors and brackets."""
+    if "<" not in operands and "[" not in operands and "(" not in operands:
+        return operands.split(",")
+    parts, depth, start = [], 0, 0
+    for at, char in enumerate(operands):
+        if char in "<[(":
+            depth += 1
+        elif char in ">])":
+            depth -= 1
+        elif char == "," and depth == 0:
+            parts.append(operands[start:at])
+            start = at + 1
+    return [*parts, operands[start:]]
+
+
+def _values(steps: list[_Step], variables: frozenset[str]) -> dict[str, Value]:
+    """The value of every name that is assigned, and of the variables, at the least fixed point.
+
+    Where names stay unset they are read before they are written, so they start as plain numbers.
+    """
+    moving = [step for step in steps if step.targets and step.statement.opcode != "call"]
+    values = {target: Value.UNSET for step in moving for target in step.targets}
+    values.update(dict.fromkeys(variables, Value.ADDRESS))
+    readers: dict[str, list[_Step]] = defaultdict(list)
+    for step in moving:
+        for name in {step.statement.guard, *(name for part in step.operands for name in part)}:
+            readers[name].append(step)
+    _settle(moving, values, readers, variables)
+    unset = [name for name, value in values.items() if value is Value.UNSET]
+    values.update(dict.fromkeys(unset, Value.PLAIN))
+    _settle([step for name in unset for step in readers[name]], values, readers, variables)
+    return values
+
+
+def _settle(
+    first: list[_Step], values: dict[str, Value], readers: Mapping[str, list[_Step]], variables: frozenset[str]
+) -> None:
+    """Works off steps until nothing changes; a name changes at most three times, so this ends soon."""
+    waiting = deque(first)
+    while waiting:
+        step = waiting.popleft()
+        new = _result(step, values)
+        for target in step.targets:
+            joined = _join(values[target], new)
+            if joined is not values[target] and target not in variables:
+                values[target] = joined
+                waiting.extend(readers.get(target, ()))
+
+
+def _join(one: Value, other: Value) -> Value:
+    if one is other or Value.UNSET in (one, other):
+        return max(one, other)
+    return Value.MIXED
+
+
+def _result(step: _Step, values: dict[str, Value]) -> Value:
+    """What a step assigns, given what its operands hold so far; UNSET while one of them is."""
+    opcode = step.statement.opcode
+    guard = values.get(step.statement.guard, Value.PLAIN)
+    if guard is not Value.PLAIN:
+        return Value.UNSET if guard is Value.UNSET else Value.MIXED
+    if opcode in _READS or opcode == "atom" or (opcode == "wmma" and ".load" in step.statement.modifiers):
+        return Value.PLAIN
+    held = []
+    for part in step.operands:
+        inner = [values.get(name, Value.PLAIN) for name in part]
+        if Value.UNSET in inner:
+            return Value.UNSET
+        held.append(max(inner, default=Value.PLAIN))
+    if Value.MIXED in held:
+        return Value.MIXED
+    count = held.count(Value.ADDRESS)
+    if count == 0:
+        return Value.PLAIN
+    return Value.MIXED if step.statement.guard else _of_addresses(step, held, count)
+
+
+def _of_addresses(step: _Step, held: list[Value], count: int) -> Value:
+    """What comes of operands that are addresses or plain numbers."""
+    opcode, modifiers = step.statement.opcode, step.statement.modifiers
+    alone = len(held) == 1 and len(step.targets) == 1 and len(step.operands[0]) == 1
+    wide = modifiers.endswith(("64", ".wide.s32", ".wide.u32"))
+    if opcode in _MOVES and alone and wide:
+        return Value.ADDRESS
+    if opcode == "add" and len(held) == 2 and count == 1 and wide:
+        return Value.ADDRESS
+    if opcode == "sub" and len(held) == 2 and wide:
+        return Value.PLAIN if count == 2 else Value.ADDRESS if held[0] is Value.ADDRESS else Value.MIXED
+    if opcode in _LAST_IS_BASE and len(held) == 3 and count == 1 and held[2] is Value.ADDRESS and wide:
+        return Value.ADDRESS
+    if opcode == "selp" and held == [Value.ADDRESS, Value.ADDRESS, Value.PLAIN]:
+        return Value.ADDRESS
+    if opcode in ("setp", "set") and count == 2 and len(held) == 2:
+        return Value.PLAIN
+    return Value.MIXED
+
+
+def _misuse(step: _Step, held: frozenset[str]) -> str | None:
+    statement = step.statement
+    for position, inner in enumerate(step.brackets):
+        if not inner.isdisjoint(held) and not _may_read(statement, position):
+            return "is written through"
+    if (statement.opcode in _STORES or ".store" in statement.modifiers) and _stores(step, held):
+        return "is stored to memory"
+    if statement.opcode == "brx" and any(name in held for part in step.operands for name in part):
+        return "decides a branch"
+    return None
+
+
+def _stores(step: _Step, held: frozenset[str]) -> bool:
+    """Whether an operand outside brackets may hold an address."""
+    inside = frozenset().union(*step.brackets) if step.brackets else frozenset()
+    return any(name in held and name not in inside for part in step.operands for name in part)
+
+
+def _may_read(statement: Statement, position: int) -> bool:
+    """Whether the bracket at a position is read and nothing else."""
+    if statement.opcode in _READS:
+        return True
+    if statement.opcode == "cp":
+        return position == 1 or (position == 0 and ".prefetch" in statement.modifiers)
+    return statement.opcode == "wmma" and ".load" in statement.modifiers
