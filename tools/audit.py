@@ -20,7 +20,6 @@ from warpsmith.tools.compile_cache import default_cache_dir
 from warpsmith.tools.domains import computable
 from warpsmith.tools.input_sets import InputSet
 from warpsmith.tools.inputs import KINDS
-from warpsmith.tools.sealed import opened
 from warpsmith.tools.session import Session, session_for
 from warpsmith.tools.store import write_atomically
 from warpsmith.tools.verify import compare_output
@@ -140,7 +139,7 @@ def _accepted(inputs: InputSet, answer: Answer) -> bool | None:
 def _answers(session: Session, inputs: InputSet) -> Iterator[tuple[str, Answer]]:
     """Trivial answers that make sense for a problem with such inputs and outputs."""
     yield "zeros", lambda one: [_filled(one, index, 0.0) for index in range(len(one.layouts))]
-    yield "a constant", lambda one: [_filled(one, index, _mean(one, index)) for index in range(len(one.layouts))]
+    yield "a constant", lambda one: _means(session, one)
     floats = [n for n, value in enumerate(inputs.inputs) if _is_float(value) and value.numel()]
     for position in floats:
         yield f"a copy of in{position}", partial(_copies, position=position)
@@ -160,10 +159,15 @@ def _is_float(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
-def _mean(inputs: InputSet, index: int) -> float:
-    truth = computable(opened(inputs.references[index])).double()
-    finite = truth[truth.isfinite()]
-    return float(finite.mean()) if finite.numel() else 0.0
+def _means(session: Session, inputs: InputSet) -> list[torch.Tensor]:
+    """Each output filled with the mean that it has for other inputs."""
+    others = oracle.eager(inputs.instance, session.another(inputs))
+    found = []
+    for index, value in enumerate(others):
+        wide = computable(value).double()
+        finite = wide[wide.isfinite()]
+        found.append(_filled(inputs, index, float(finite.mean()) if finite.numel() else 0.0))
+    return found
 
 
 def _filled(inputs: InputSet, index: int, value: float) -> torch.Tensor:
