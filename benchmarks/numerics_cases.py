@@ -32,6 +32,8 @@ class Case:
     """Kernels that round something, by what they round."""
     wrong: Mapping[str, Kernel] = field(default_factory=dict)
     """Errors that no precision explains."""
+    single: Sequence[str] = ("fast exp", "fast rsqrt", "exponentials")
+    """Honest kernels that are as accurate as float32, not more."""
 
 
 def mantissa(bits: int) -> Cut:
@@ -191,7 +193,7 @@ def _layer_norm(width: int) -> Case:
             "inputs": lambda x, w, b: run(cut(x), cut(w), cut(b)),
             "intermediates": lambda x, w, b: run(x, w, b, cut=cut),
             "accumulators": lambda x, w, b: run(x, w, b, total=lambda v: lanes(v, cut)),
-            "one-pass moments": lambda x, w, b: one_pass(x, w, b, cut),
+            "one-pass accumulators": lambda x, w, b: one_pass(x, w, b, cut),
         },
         {
             "weights left out": lambda x, w, b: F.layer_norm(x, (width,)),
@@ -329,6 +331,18 @@ def _losses() -> list[Case]:
             {"last row dropped": lambda x, y: huber(x[:-1], y[:-1])},
         ),
     ]  # fmt: skip
+
+
+def in_tf32(case: Case) -> Case:
+    """The operator with an eager that rounds its inputs to TF32, as cuDNN's convolutions do by default."""
+    tf32, bfloat16 = mantissa(10), mantissa(7)
+    right = next(iter(case.honest.values()))
+    return Case(
+        f"{case.name}, eager in TF32", case.shapes, lambda *values: case.eager(*(tf32(value) for value in values)),
+        {**case.honest, "TF32 in another order": lambda *values: right(*(tf32(value) for value in values))},
+        lambda cut: {"inputs in bfloat16": lambda *values: right(*(bfloat16(value) for value in values))},
+        case.wrong,
+    )  # fmt: skip
 
 
 def cases() -> list[Case]:

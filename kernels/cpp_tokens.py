@@ -48,7 +48,7 @@ def tokens(text: str) -> Iterator[Token]:
         kind = match.lastgroup
         if kind is None:
             continue
-        if kind == "delimiter":
+        if kind == "raw":
             closing = text.find(f'){match["delimiter"]}"', at)
             at = end if closing < 0 else closing + len(match["delimiter"]) + 2
             kind = "open" if closing < 0 else "raw"

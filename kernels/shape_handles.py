@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import logging
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +14,15 @@ from warpsmith.kernels.errors import NotYetError, UserError
 from warpsmith.kernels.inputspec import TensorInput, described, parse_inputs
 from warpsmith.kernels.problem import Problem, ProblemRef, load_ref
 
+logger = logging.getLogger(__name__)
+
 _MOST_CONSTANTS = 16
 """Module-level integers that are tried; a file with more is full of something other than sizes."""
 
-Shapes = tuple[tuple[int, ...] | None, ...]
-"""Shape of each flat input, None for a number."""
+Shapes = dict[str, tuple[int, ...]]
+"""Shape by name: inputs (`in0`), parameters (`param:NAME`) and outputs (`out0`)."""
+Dims = frozenset[tuple[str, int]]
+"""(name, dimension) pairs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,21 +41,20 @@ class Handle:
 
     places: tuple[Place, ...]
     size: int
-    dims: frozenset[tuple[int, int]]
-    """(input, dimension) pairs that follow it."""
+    dims: Dims
+    """What follows it."""
 
     @property
     def outermost(self) -> int:
-        """The outermost dimension that it changes: 0 is batch-like."""
-        return min(dim for _, dim in self.dims)
+        """The outermost dimension of inputs and outputs that it changes: 0 is batch-like."""
+        return min((dim for name, dim in self.dims if not name.startswith("param:")), default=0)
 
 
 def handles_of(problem: Problem) -> list[Handle]:
     """Handles of a problem, constants before dimensions that no constant reaches. Empty where nothing can change."""
-    base = input_shapes(problem)
+    base = shapes_of(problem)
     found = list(_constant_handles(problem, base)) if problem.ref.kind == "file" and not problem.ref.inputs else []
-    reached = {place for handle in found for place in handle.dims}
-    return [*found, *_dimension_handles(problem, base, reached)]
+    return [*found, *_dimension_handles(problem, base, {pair for handle in found for pair in handle.dims})]
 
 
 def resized_ref(problem: Problem, sizes: Mapping[Handle, int]) -> ProblemRef:
@@ -70,95 +74,99 @@ def resized_ref(problem: Problem, sizes: Mapping[Handle, int]) -> ProblemRef:
         return ref.model_copy(update={"overrides": overrides})
     if ref.inputs is not None:
         return ref.model_copy(update={"inputs": _described(ref.inputs, shapes)})
-    cut = tuple(_cut(shape, shapes.get(place)) for place, shape in enumerate(input_shapes(problem)))
+    base = shapes_of(problem)
+    cut = tuple(_cut(base[f"in{index}"], shapes.get(index)) for index in range(1 + max(shapes)))
     return ref.model_copy(update={"overrides": overrides, "sizes": cut})
 
 
-def input_shapes(problem: Problem) -> Shapes:
-    """Shapes of the flat inputs."""
-    inputs = problem.build(device="meta", seed=0).inputs
-    return tuple(tuple(value.shape) if isinstance(value, torch.Tensor) else None for value in inputs)
+def shapes_of(problem: Problem) -> Shapes:
+    """Shapes of inputs (a number has none), parameters, and outputs where forward runs without data."""
+    instance = problem.build(device="meta", seed=0)
+    found = {f"in{index}": _shape(value) for index, value in enumerate(instance.inputs)}
+    found |= {f"param:{name}": _shape(value) for name, value in instance.parameters.items()}
+    try:
+        found |= {f"out{index}": _shape(value) for index, value in enumerate(instance.run())}
+    except Exception:  # what only real tensors satisfy is for the trace to say
+        logger.debug("%s does not run without data", problem.path)
+    return found
 
 
 def runs(ref: ProblemRef) -> bool:
     """Whether a module at other sizes still computes something, judged without data."""
     try:
         problem = load_ref(ref)
-        instance = problem.build(device="meta", seed=0)
-        try:
-            outputs = instance.run()
-        except Exception:  # what only real tensors satisfy is for the trace to say
+        found = shapes_of(problem)
+        outputs = [shape for name, shape in found.items() if name.startswith("out")]
+        if not outputs:
             capture(problem)
-            return True
-        return bool(outputs) and all(output.numel() for output in outputs)
+        return all(0 not in shape for shape in outputs)
     except (UserError, NotYetError):
         return False
 
 
+def _shape(value: Any) -> tuple[int, ...]:
+    return tuple(value.shape) if isinstance(value, torch.Tensor) else ()
+
+
 def _constant_handles(problem: Problem, base: Shapes) -> Iterator[Handle]:
-    """Integers that change the inputs' shapes: each by itself, else together with those of the same value."""
+    """Integers that change inputs or parameters: each by itself, else together with those of the same value."""
     places = list(_integers(problem.settable()))[:_MOST_CONSTANTS]
-    alone: list[Handle] = []
-    stuck: dict[int, list[tuple[Place, frozenset[tuple[int, int]]]]] = {}
+    stuck: dict[int, list[tuple[Place, Dims]]] = {}
     for place, size in places:
-        dims = _followers(problem, base, (place,), size)
-        if not dims:
+        dims = _followers(problem, base, place, size)
+        if all(name.startswith("out") for name, _ in dims):
             continue
         handle = Handle((place,), size, dims)
         if runs(resized_ref(problem, {handle: _probe(size)})):
-            alone.append(handle)
+            yield handle
         else:
             stuck.setdefault(size, []).append((place, dims))
-    yield from alone
     for size, members in stuck.items():
         tied = Handle(tuple(place for place, _ in members), size, frozenset().union(*(dims for _, dims in members)))
         if len(members) > 1 and runs(resized_ref(problem, {tied: _probe(size)})):
             yield tied
 
 
-def _followers(problem: Problem, base: Shapes, places: tuple[Place, ...], size: int) -> frozenset[tuple[int, int]]:
-    """Dimensions of inputs that change with a constant; none where the inputs change their kind with it."""
-    trial = resized_ref(problem, {Handle(places, size, frozenset()): _probe(size)})
+def _followers(problem: Problem, base: Shapes, place: Place, size: int) -> Dims:
+    """Dimensions that change with a constant; none where the number of inputs or of their dimensions does."""
+    trial = resized_ref(problem, {Handle((place,), size, frozenset()): _probe(size)})
     try:
-        shapes = input_shapes(load_ref(trial))
+        now = shapes_of(load_ref(trial))
     except UserError:
         return frozenset()
-    if [None if shape is None else len(shape) for shape in shapes] != [
-        None if shape is None else len(shape) for shape in base
-    ]:
+    given = [name for name in base if not name.startswith("out")]
+    if [name for name in now if not name.startswith("out")] != given:
         return frozenset()
+    if any(len(now[name]) != len(base[name]) for name in given):
+        return frozenset()
+    common = [name for name in base if name in now and len(now[name]) == len(base[name])]
     return frozenset(
-        (index, dim)
-        for index, (now, before) in enumerate(zip(shapes, base, strict=True))
-        if now is not None and before is not None
-        for dim in range(len(now))
-        if now[dim] != before[dim]
+        (name, dim) for name in common for dim in range(len(now[name])) if now[name][dim] != base[name][dim]
     )
 
 
-def _dimension_handles(problem: Problem, base: Shapes, reached: Iterable[tuple[int, int]]) -> Iterator[Handle]:
+def _dimension_handles(problem: Problem, base: Shapes, taken: Set[tuple[str, int]]) -> Iterator[Handle]:
     """Dimensions by themselves, else with their likes: the same place from the right, else all of one size."""
-    taken = set(reached)
     left = [
-        (index, dim, size)
-        for index, shape in enumerate(base)
-        for dim, size in enumerate(shape or ())
-        if size > 1 and (index, dim) not in taken
+        (name, dim, size)
+        for name, shape in base.items()
+        for dim, size in enumerate(shape)
+        if name.startswith("in") and size > 1 and (name, dim) not in taken
     ]
 
-    def from_right(item: tuple[int, int, int]) -> Any:
-        index, dim, size = item
-        return size, dim - len(base[index] or ())
+    def from_right(item: tuple[str, int, int]) -> Any:
+        name, dim, size = item
+        return size, dim - len(base[name])
 
     keys = (lambda item: item, from_right, lambda item: item[2])
     for key in keys:
-        groups: dict[Any, list[tuple[int, int, int]]] = {}
+        groups: dict[Any, list[tuple[str, int, int]]] = {}
         for item in left:
             groups.setdefault(key(item), []).append(item)
         for members in groups.values():
             size = members[0][2]
-            places = tuple(Place(index=index, dim=dim) for index, dim, _ in members)
-            handle = Handle(places, size, frozenset((index, dim) for index, dim, _ in members))
+            places = tuple(Place(index=int(name[2:]), dim=dim) for name, dim, _ in members)
+            handle = Handle(places, size, frozenset((name, dim) for name, dim, _ in members))
             if runs(resized_ref(problem, {handle: _probe(size)})):
                 yield handle
                 left = [item for item in left if item not in members]
@@ -190,8 +198,8 @@ def _with_size(value: Any, index: int | None, size: int) -> Any:
     return tuple(items) if isinstance(value, tuple) else items
 
 
-def _cut(shape: tuple[int, ...] | None, changed: Mapping[int, int] | None) -> tuple[int, ...] | None:
-    if shape is None or changed is None:
+def _cut(shape: tuple[int, ...], changed: Mapping[int, int] | None) -> tuple[int, ...] | None:
+    if changed is None:
         return None
     return tuple(changed.get(dim, size) for dim, size in enumerate(shape))
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Literal
 
 from warpsmith.kernels.capture import capture
@@ -13,7 +14,7 @@ from warpsmith.kernels.opgraph import OpGraph
 from warpsmith.kernels.plan import plan
 from warpsmith.kernels.problem import Problem, ProblemRef, load_ref
 from warpsmith.kernels.region import AnyRegion
-from warpsmith.kernels.shape_handles import Handle, handles_of, resized_ref
+from warpsmith.kernels.shape_handles import Handle, Shapes, handles_of, resized_ref, shapes_of
 
 ShapeClass = Literal["prime", "one", "tail"]
 CLASSES: tuple[ShapeClass, ...] = ("prime", "one", "tail")
@@ -31,6 +32,8 @@ class Budget:
     elements: int
     """Of all inputs, parameters and outputs together."""
     flops: int
+    drawn: int = 1 << 25
+    """Elements that `get_inputs` may draw before they are cut, where its sizes are no constants."""
 
     def holds(self, graph: OpGraph) -> bool:
         """Whether a traced problem is within it."""
@@ -52,34 +55,41 @@ class Variants:
     """Draws variants of one problem. Sizes stay of the declared order where the budget allows: slot values that make
     sense at the declared sizes then make sense here."""
 
-    def __init__(self, problem: Problem, graph: OpGraph, budget: Budget, seed: int) -> None:
-        """`graph` is the problem's own; `seed` is secret."""
+    def __init__(self, problem: Problem, flops: int, budget: Budget, seed: int) -> None:
+        """`flops` are the problem's own; `seed` is secret."""
         self._problem = problem
-        self._graph = graph
+        self._flops = flops
         self._budget = budget
         self._random = random.Random(seed)
         self._handles: list[Handle] | None = None
+        self._shapes: Shapes = {}
 
     @property
     def handles(self) -> list[Handle]:
-        """The sizes that can change; found at the first use."""
+        """The sizes that can change, the innermost first; found at the first use."""
         if self._handles is None:
             try:
+                self._shapes = shapes_of(self._problem)
                 self._handles = handles_of(self._problem)
             except (UserError, NotYetError):
                 self._handles = []
-            self._random.shuffle(self._handles)
+            self._handles.sort(key=lambda handle: (-handle.outermost, -handle.size))
         return self._handles
 
+    @property
+    def most(self) -> int:
+        """How many variants of one class are worth drawing for a candidate."""
+        return 2 * len(self.handles)
+
     def draw(self, shape: ShapeClass, number: int) -> Variant | None:
-        """The next variant of a class, or None where no sizes were found that run. `number` counts those drawn
-        before: each favours other dimensions when sizes have to shrink."""
+        """Variant `number` of a class, or None where no sizes were found that run. Each number lets another handle
+        keep its order while the rest shrink into the budget, the innermost first; the second half leaves that handle
+        a round size, for slot values that ask for aligned runs."""
         if not self.handles:
             return None
         for attempt in range(_TRIES):
-            chosen = self._subset(attempt)
-            sizes = self._sizes(shape, chosen, number + attempt)
-            found = self._traced(shape, sizes) if sizes is not None else None
+            sizes = self._sizes(shape, self._subset(attempt), number)
+            found = self._traced(shape, sizes) if sizes else None
             if found is not None:
                 return found
         return None
@@ -88,57 +98,62 @@ class Variants:
         """All handles, then, where some must keep their size (channels divide into groups), random parts of them."""
         if attempt == 0 or len(self.handles) == 1:
             return list(self.handles)
-        count = max(1, len(self.handles) - attempt)
-        return self._random.sample(self.handles, count)
+        chosen = self._random.sample(self.handles, max(1, len(self.handles) - attempt))
+        return [handle for handle in self.handles if handle in chosen]
 
-    def _sizes(self, shape: ShapeClass, chosen: Sequence[Handle], number: int) -> dict[Handle, int] | None:
-        """Sizes of a class for the chosen handles; None where they all came out as declared."""
-        single = chosen[number % len(chosen)] if shape == "one" else None
-        orders = self._orders(chosen, single, number)
-        sizes = {handle: self._size(shape, handle, orders[handle]) for handle in chosen}
-        if single is not None:
-            sizes[single] = 1
-        changed = {handle: size for handle, size in sizes.items() if size != handle.size}
-        return changed or None
+    def _sizes(self, shape: ShapeClass, chosen: Sequence[Handle], number: int) -> dict[Handle, int]:
+        """Sizes of a class for the chosen handles, those that stay as declared left out."""
+        count = len(chosen)
+        # Prime sizes start with the outermost, so that more blocks than declared are seen as well as longer rows.
+        kept = chosen[(number - (shape == "prime")) % count]
+        spared = kept if count > 1 and number % (2 * count) >= count else None
+        single = chosen[(number + 1) % count] if shape == "one" else None
+        orders = self._orders(chosen, kept, spared, single)
+        sizes: dict[Handle, int] = {}
+        for handle, order in orders.items():
+            if handle is single:
+                sizes[handle] = 1
+            elif handle is spared:
+                sizes[handle] = handle.size if order >= handle.size else max(1, int(order) // _ROUND) * _ROUND
+            else:
+                above = order > handle.size and (handle is kept or shape == "tail")
+                sizes[handle] = self._size(shape, handle, order, above=above)
+        return {handle: size for handle, size in sizes.items() if size != handle.size}
 
-    def _orders(self, chosen: Sequence[Handle], single: Handle | None, number: int) -> dict[Handle, float]:
-        """Largest magnitude of each size: beyond the declared one, and divided until the budget holds."""
+    def _orders(
+        self, chosen: Sequence[Handle], kept: Handle, spared: Handle | None, single: Handle | None
+    ) -> dict[Handle, float]:
+        """Largest magnitude of each size: beyond the declared one, and divided until the budget holds, the kept one
+        last."""
         orders = {handle: _GROWTH * handle.size for handle in chosen}
+        if spared is not None:
+            orders[spared] = float(spared.size)
         if single is not None:
             orders[single] = 1.0
-        favour = _FAVOURS[number % len(_FAVOURS)]
-        ranked = sorted(chosen, key=favour)
-        while not self._affordable(orders) and any(order > _LEAST for order in orders.values()):
-            # The favoured sizes shrink last, and then only by as much as is left to shrink.
-            wide = [handle for handle in ranked if orders[handle] > _LEAST]
-            orders[wide[0]] = max(_LEAST, orders[wide[0]] / 2)
+        while not self._affordable(orders):
+            wide = [handle for handle in chosen if orders[handle] > _LEAST and handle is not kept]
+            if not wide and orders[kept] <= _LEAST:
+                break
+            largest = max(wide or [kept], key=lambda handle: (orders[handle], -handle.outermost))
+            orders[largest] = max(_LEAST, orders[largest] / 2)
         return orders
 
     def _affordable(self, orders: Mapping[Handle, float]) -> bool:
-        """Whether sizes of these orders are within the budget, by how inputs, outputs and work scale at most."""
-        elements = 0.0
-        work = float(self._graph.flops)
-        for index, shape in enumerate(self._shapes()):
+        """Whether sizes of these orders are within the budget, by how tensors and work scale with them."""
+        elements, work = 0.0, float(self._flops)
+        for name, shape in self._shapes.items():
             scale = 1.0
             for handle, order in orders.items():
-                ratio = order / handle.size
-                scale *= ratio ** sum(place[0] == index for place in handle.dims)
-            count = 1
-            for size in shape:
-                count *= size
-            elements += count * scale
+                scale *= (order / handle.size) ** sum(place[0] == name for place in handle.dims)
+            elements += prod(shape) * scale
         for handle, order in orders.items():
             work *= order / handle.size
-        return 2 * elements <= self._budget.elements and work <= self._budget.flops
+        return elements <= self._budget.elements and work <= self._budget.flops
 
-    def _shapes(self) -> list[tuple[int, ...]]:
-        named = {leaf.ref: leaf.spec.shape for leaf in self._graph.inputs.values()}
-        count = 1 + max((int(ref[2:]) for ref in named if ref.startswith("in")), default=-1)
-        return [named.get(f"in{index}", ()) for index in range(count)]
-
-    def _size(self, shape: ShapeClass, handle: Handle, order: float) -> int:
-        """A random size of a class, of this order, other than the declared one where there is another."""
-        low, high = max(2, int(_SPREAD * order)), max(3, int(order))
+    def _size(self, shape: ShapeClass, handle: Handle, order: float, *, above: bool) -> int:
+        """A random size of a class, of this order, other than the declared one where there is another: beyond it with
+        `above`, where bounds that are right up to the declared size show."""
+        low, high = handle.size if above else max(2, int(_SPREAD * order)), max(3, int(order))
         if shape == "prime":
             return self._pick(primes(low, high), handle.size) or self._pick(primes(2, high + 4), handle.size) or 2
         if shape == "tail":
@@ -153,6 +168,8 @@ class Variants:
         """The variant, if the module runs at these sizes within the budget and is one region."""
         ref = resized_ref(self._problem, sizes)
         try:
+            if ref.sizes is not None and self._drawn(ref) > self._budget.drawn:
+                return None
             problem = load_ref(ref)
             graph = capture(problem)
             if not self._budget.holds(graph):
@@ -161,6 +178,10 @@ class Variants:
         except (UserError, NotYetError):
             return None
 
+    def _drawn(self, ref: ProblemRef) -> int:
+        shapes = shapes_of(load_ref(ref.model_copy(update={"sizes": None})))
+        return sum(prod(shape) for name, shape in shapes.items() if name.startswith("in"))
+
 
 _GROWTH = 1.5
 """How far above its declared value a size may lie: what holds for fewer rows alone is to be seen too."""
@@ -168,26 +189,23 @@ _SPREAD = 0.4
 """The least size of an order, as a share of it."""
 _LEAST = 3.0
 """Orders are not divided below this."""
-_Favour = Callable[[Handle], tuple[float, ...]]
-_FAVOURS: tuple[_Favour, ...] = (
-    lambda handle: (handle.outermost, -handle.size),
-    lambda handle: (-handle.size, handle.outermost),
-    lambda handle: (-handle.outermost, -handle.size),
-)
-"""Which size is divided first: the outermost (a batch), the largest, the innermost."""
+_WINDOW = 4096
+_ROUND = 16
+"""What a round size is a multiple of: vectors of any width are aligned."""
 
 
 def primes(low: int, high: int) -> Iterator[int]:
-    """Primes in [low, high]; of wide ranges those near random places would do, so at most 4096 numbers are tried."""
-    for number in range(max(2, low, high - 4096), high + 1):
+    """Primes in [low, high]; of wide ranges those among the last numbers."""
+    for number in range(max(2, low, high - _WINDOW), high + 1):
         if all(number % divisor for divisor in range(2, int(number**0.5) + 1)):
             yield number
 
 
 def beside_tiles(low: int, high: int) -> Iterator[int]:
-    """Sizes in [low, high] one below or above a multiple of the largest tile that fits several times."""
+    """Sizes in [low, high] one below or above a multiple of the largest tile that fits several times; of wide ranges
+    those among the last."""
     tile = max((tile for tile in _TILES if 3 * tile <= high), default=2)
-    for multiple in range(max(tile, (max(low, high - 4096) // tile) * tile), high + 2, tile):
+    for multiple in range(max(tile, (max(low, high - _WINDOW) // tile) * tile), high + 2, tile):
         for size in (multiple - 1, multiple + 1):
             if max(2, low) <= size <= high:
                 yield size

@@ -40,9 +40,10 @@ _JUMP = "a slot runs from its first to its last line: use if/else"
 _TYPES = "a slot declares no types for others: write the type out or use auto"
 _HOST = "device code has none of it: leave it out"
 _WORDS: dict[str, tuple[str, str]] = {
-    **dict.fromkeys(("__global__", "__device__", "__host__", "__launch_bounds__"), ("escape", _ESCAPE)),
+    **dict.fromkeys(("__global__", "__device__", "__host__", "__launch_bounds__", "extern", "inline"),
+                    ("escape", _ESCAPE)),
     **dict.fromkeys(("__constant__", "__managed__"), ("global_state", _STATE)),
-    **dict.fromkeys(("static", "thread_local", "extern", "inline"), ("global_state", _STATE)),
+    **dict.fromkeys(("static", "thread_local"), ("global_state", _STATE)),
     **dict.fromkeys(("asm", "__asm__", "__asm"), ("asm", "use a CUDA intrinsic instead of assembly")),
     **dict.fromkeys(("namespace", "using", "template", "typedef", "friend", "concept", "operator"), ("escape", _TYPES)),
     **dict.fromkeys(("module", "import", "export"), ("escape", "leave it out")),
@@ -248,16 +249,16 @@ def _brackets(text: str, read: list[Token]) -> Refusal | None:
 
 
 @cache
-def _language() -> tuple[tree_sitter.Parser, tree_sitter.Query]:
+def _grammar() -> tuple[tree_sitter.Language, tree_sitter.Query]:
     language = tree_sitter.Language(tree_sitter_cuda.language())
-    return tree_sitter.Parser(language), tree_sitter.Query(language, _QUERY)
+    return language, tree_sitter.Query(language, _QUERY)
 
 
 def _parsed(text: str, reserved: frozenset[str]) -> Refusal | None:
     """The text as the body of one function."""
-    parser, query = _language()
+    language, query = _grammar()
     source = (_HEAD + text + _TAIL).encode()
-    root = parser.parse(source).root_node
+    root = tree_sitter.Parser(language).parse(source).root_node  # a parser of its own: threads may not share one
     captures = tree_sitter.QueryCursor(query).captures(root)
     if root.has_error:
         node = _first_error(root, captures.get("error", []))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
+
+from warpsmith.tools.sealed import Sealed
 
 _KEYS = tuple((secrets.randbits(62) << 1) | 1 for _ in range(3))
 _PIECE = 1 << 22
@@ -27,7 +30,8 @@ def checksum(raw: torch.Tensor) -> tuple[int, int]:
     this process knows: who can write to the memory cannot choose changes that cancel. Good within one process."""
     total = weighted = start = 0
     for words in _words(raw):
-        for piece in words.split(_PIECE):
+        for begin in range(0, words.numel(), _PIECE):
+            piece = words[begin : begin + _PIECE]
             mixed = (piece.to(torch.int64) + _KEYS[0]) * _KEYS[1]
             mixed ^= mixed >> 31
             mixed *= _KEYS[2]
@@ -46,3 +50,13 @@ def _words(raw: torch.Tensor) -> Iterator[torch.Tensor]:
         yield raw[:whole].view(torch.int32)
     if raw.numel() > whole:
         yield raw[whole:]
+
+
+def sums_of(named: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    """Checksums of the memory of the tensors among these values, by name; sealed ones as they lie."""
+    memories = {name: value.memory if isinstance(value, Sealed) else value for name, value in named.items()}
+    return {
+        name: checksum(memory_of(value))
+        for name, value in memories.items()
+        if isinstance(value, torch.Tensor) and value.numel()
+    }

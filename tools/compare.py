@@ -10,18 +10,23 @@ import torch
 
 from warpsmith.tools.sealed import Sealed, piece_of
 
+RULE_VERSION = 2
+"""Changes with whatever decides a verdict on numbers: audits of other versions count no more."""
 _CHUNK_GPU = 1 << 25
 _CHUNK_CPU = 1 << 21
 """Elements compared at a time: bounds the float64 temporaries (eight bytes each, about five of them)."""
 _EAGER_ROOM = 16
 """Times eager's largest error that the absolute bound leaves, for results that cancel: there eager itself may
 be off by more than a thousandth."""
+_ALMOST_EXACT = 64
+"""Units in the last place of the largest element that a result may be off where eager is exact: methods that divide
+on the way (Winograd's) are not exact in float32. Of 16-bit results equality is asked."""
 _ROUNDING_RMS = 1 / math.sqrt(12)
 """Rms error of a value rounded once, in units in the last place; its largest is a half."""
 _SMALLEST_STEP = 2.0**-8
 """Elements below this share of the rms are counted in its steps: what cancels to nearly nothing has no digits."""
-_HALF_INSIDE = 2.0
-_TF32_INSIDE = 4.0
+NARROW_INSIDE = 2.0
+TF32_INSIDE = 4.0
 """Bounds on the ratio where eager itself works below the precision of its output: no room for less."""
 
 
@@ -76,6 +81,10 @@ class Yardstick:
     """Eager's errors in each element's own units in the last place; taken where the limits ask for them."""
     inside: torch.dtype | None = None
     """The precision that eager works in where that is below its output's; float32 stands for TF32."""
+    exact: bool = False
+    """Whether eager's result is float64's to the last bit."""
+    ulp_max: float = 0.0
+    """The largest unit in the last place of the reference."""
     strict_rms: float | None = None
     """`eager_rms` with TF32 switched off, where eager uses it."""
 
@@ -97,6 +106,17 @@ def wider(first: Yardstick, other: Yardstick) -> Yardstick:
 
 
 @dataclass(frozen=True, slots=True)
+class Ratios:
+    """Errors as multiples of eager's."""
+
+    rms: float
+    largest: float
+    step_rms: float
+    """In each element's own units in the last place; 0 where the limits do not ask for it."""
+    step_largest: float
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """One output against its reference. `problem` says what is wrong, or is None."""
 
@@ -105,6 +125,7 @@ class Comparison:
     problem: str | None = None
     strict_ratio: float | None = None
     """`ratio` to eager without TF32, where eager uses it."""
+    ratios: Ratios | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,44 +162,53 @@ def yardstick(reference: torch.Tensor, eager: torch.Tensor) -> Yardstick:
         eager_rms=max(math.sqrt(errors.square / count), ulp_rms) or 1.0,
         eager_max=max(errors.largest, ulp_max * (0.5 if coarse else 1)) or 1.0,
         nonfinite=int(nonfinite),
+        exact=errors.largest == 0 and errors.misplaced == 0,
+        ulp_max=ulp_max,
         eager_agrees=errors.misplaced == 0,
         step_rms=max(math.sqrt(errors.step_square / count), _ROUNDING_RMS),
         step_max=max(errors.step_largest, 0.5),
     )
 
 
-def compare(value: torch.Tensor, reference: torch.Tensor | Sealed, measure: Yardstick, *, by_ratio: bool) -> Comparison:
+def compare(
+    value: torch.Tensor, reference: torch.Tensor | Sealed, measure: Yardstick, *, by_ratio: bool, whole: bool = False
+) -> Comparison:
     """Applies the rule to one floating output. `by_ratio` adds the bounds on the ratio to eager's error where rounding
-    in another order could break them on other inputs."""
+    in another order could break them on other inputs; `whole` says that the inputs are small whole numbers: where
+    eager is exact on them, so is every right kernel."""
     limits = LIMITS[value.dtype]
     atol = limits.atol * measure.rms + _EAGER_ROOM * measure.eager_max
     smallest = measure.rms * _SMALLEST_STEP if limits.everywhere else None
     errors = _errors(reference, value, bounds=(atol, limits.rtol), smallest=smallest)
     rms = math.sqrt(errors.square / max(1, value.numel()))
     strict = rms / measure.strict_rms if measure.strict_rms else None
+    step_rms = math.sqrt(errors.step_square / max(1, value.numel()))
+    ratios = Ratios(
+        rms / measure.eager_rms, errors.largest / measure.eager_max,
+        step_rms / measure.step_rms, errors.step_largest / measure.step_max,
+    )  # fmt: skip
     problem = None
     if errors.misplaced:
         problem = f"{errors.misplaced:.0f} elements are NaN or infinite unlike the reference"
     elif errors.beyond:
         problem = f"{errors.beyond:.0f} of {value.numel()} elements are off by more than {limits.rtol:g}"
-    elif by_ratio or limits.everywhere:
-        problem = _beyond_ratio(errors, rms, value.numel(), measure, limits)
-    return Comparison(rms / measure.eager_rms, errors.largest, problem, strict)
+    elif whole and measure.exact and errors.largest > (0 if limits.everywhere else _ALMOST_EXACT * measure.ulp_max):
+        problem = f"off by up to {errors.largest:.3g} on whole numbers, where eager PyTorch is exact"
+    elif by_ratio or limits.everywhere or measure.inside is not None:
+        problem = _beyond_ratio(ratios, limits, measure.inside)
+    return Comparison(ratios.rms, errors.largest, problem, strict, ratios)
 
 
-def _beyond_ratio(errors: _Errors, rms: float, count: int, measure: Yardstick, limits: Limits) -> str | None:
+def _beyond_ratio(ratios: Ratios, limits: Limits, inside: torch.dtype | None) -> str | None:
     """Which ratio to eager's error is too large, if any."""
-    bound = {None: limits.rms_ratio, torch.float32: _TF32_INSIDE}.get(measure.inside, _HALF_INSIDE)
+    bound = {None: limits.rms_ratio, torch.float32: TF32_INSIDE}.get(inside, NARROW_INSIDE)
     bounds = [
-        ("rms error is", rms / measure.eager_rms, min(bound, limits.rms_ratio)),
-        ("largest error is", errors.largest / measure.eager_max, min(2 * bound, limits.max_ratio)),
+        ("rms error is", ratios.rms, min(bound, limits.rms_ratio)),
+        ("largest error is", ratios.largest, min(2 * bound, limits.max_ratio)),
     ]
     if limits.steps is not None:
-        step_rms = math.sqrt(errors.step_square / max(1, count)) / measure.step_rms
-        bounds.append(("rms error in units in the last place is", step_rms, limits.steps[0]))
-        bounds.append(
-            ("largest error in units in the last place is", errors.step_largest / measure.step_max, limits.steps[1])
-        )
+        bounds.append(("rms error in units in the last place is", ratios.step_rms, limits.steps[0]))
+        bounds.append(("largest error in units in the last place is", ratios.step_largest, limits.steps[1]))
     for what, ratio, limit in bounds:
         if ratio > limit:
             return f"{what} {ratio:.3g} times that of eager PyTorch (limit {limit:g})"

@@ -11,7 +11,7 @@ from types import TracebackType
 
 from warpsmith.kernels.assemble import fixed_kernels
 from warpsmith.kernels.errors import EnvironmentError_, SandboxTimeout, UserError, WorkerDied
-from warpsmith.kernels.families.registry import opt_ins
+from warpsmith.kernels.families.registry import is_template, opt_ins
 from warpsmith.kernels.records import Candidate, CompileReport, Failure, KernelStep
 from warpsmith.sandbox.compile_client import CompileReply
 from warpsmith.sandbox.compile_pool import CompilePool
@@ -44,6 +44,10 @@ OPTIONS = ("--std=c++17", "-lineinfo", "--ptxas-options=-v")
 DEFAULT_TIMEOUT_S = 20.0
 """Ordinary kernels take 0.02 to 0.5 s, CUB and cooperative groups 3 to 7 s, a macro bomb for ever. Wall clock; three
 times as long where a busy machine gave the compiler less than half of it."""
+
+
+MAX_JUDGED = 4096
+"""Verdicts of the rules that a compiler remembers."""
 
 
 class Compiler:
@@ -208,13 +212,16 @@ class Compiler:
 
     def _refusal(self, candidate: Candidate, stored: Stored) -> Failure | None:
         """Why compiled code may not run: a kernel is missing, or a rule is broken."""
-        ptx = stored.ptx.read_text()
+        # As bytes: a lone carriage return means nothing to the assembler and must not become a line's end here.
+        ptx = stored.ptx.read_bytes().decode(errors="replace")
         missing = _missing_entry(candidate, entry_points(ptx))
         if missing is not None:
             return missing
         manifest = _manifest(candidate)
         key = (stored.entry.ptx_sha256, stored.entry.cubin_sha256, manifest)
         if key not in self._judged:
+            if len(self._judged) >= MAX_JUDGED:
+                self._judged.clear()
             self._judged[key] = check_compiled(ptx, stored.cubin.read_bytes(), manifest)
         violation = self._judged[key]
         if violation is None:
@@ -265,7 +272,7 @@ def _manifest(candidate: Candidate) -> Manifest:
     """What the candidate's plan and origin let its compiled code hold."""
     steps = [step for step in (*candidate.plan.prepare, *candidate.plan.steps) if isinstance(step, KernelStep)]
     return Manifest(
-        kernels=None if candidate.family == "freeform" else fixed_kernels(candidate),
+        kernels=fixed_kernels(candidate) if is_template(candidate.family) else None,
         cooperative=any(step.cooperative for step in steps),
         allows=opt_ins(candidate.family),
     )

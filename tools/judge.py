@@ -27,7 +27,9 @@ from warpsmith.kernels.records import (
     Outcome,
     Record,
 )
+from warpsmith.sandbox.emulator.limits import MAX_SCRATCH
 from warpsmith.tools.evaluate import Evaluator
+from warpsmith.tools.oracle import dry_run
 
 _R = TypeVar("_R", bound=Record)
 
@@ -43,7 +45,7 @@ DTYPES = {
 """What a buffer may hold, with the bytes of an element."""
 SCRATCH_GPU = 16 << 30
 """Bytes that the buffers of a plan may take together."""
-SCRATCH_CPU = 1 << 30
+SCRATCH_CPU = MAX_SCRATCH
 """The same in the emulator."""
 _MAX_SOURCE = 4 << 20
 _MAX_PLAN = 1 << 20
@@ -100,8 +102,10 @@ def check_plan(plan: LaunchPlan, problem: Problem, path: Path, *, scratch_bytes:
     """Whether every name in the plan exists for this problem, every output is written by some step, and the
     scratch buffers fit."""
     _check_scratch(plan, path, scratch_bytes)
-    meta = problem.instantiate(device="meta", seed=0)
-    outputs = len(meta.run())
+    meta, results = dry_run(problem)
+    outputs = len(results)
+    if not outputs:
+        raise UserError(f"{problem.path}: forward returns no tensor: there is nothing to judge")
     known = {f"in{n}" for n in range(len(meta.inputs))} | {f"out{n}" for n in range(outputs)}
     known |= {f"param:{name}" for name in meta.parameters} | set(plan.buffers)
     numbers = {f"in{n}" for n, value in enumerate(meta.inputs) if not isinstance(value, torch.Tensor)}

@@ -42,11 +42,14 @@ def _words(text: str) -> frozenset[str]:
 
 _TIMES = "the launcher takes the times"
 _REGISTERS = (
-    (re.compile(r"%(?:clock(?:_hi|64)?|globaltimer(?:_lo|_hi)?)"), "clock", f"reads a clock: {_TIMES}"),
+    (re.compile(r"%clock(?:_hi|64)?"), "clock", f"reads a clock: {_TIMES}"),
+    (re.compile(r"%globaltimer(?:_lo|_hi)?"), "clock",
+     f"reads a clock: {_TIMES} (cuda::barrier waits by it: use the primitives of <cuda_awbarrier_primitives.h>)"),
     (re.compile(r"%pm\d+(?:_64)?"), "clock", f"reads a performance counter: {_TIMES}"),
     (re.compile(r"%(?:gridid|current_graph_exec)"), "launch_id", "tells one launch from another: leave it out"),
-    (re.compile(r"%envreg\d+"), "launch_id", "reads what the driver says of a launch: leave it out"),
-)
+    (re.compile(r"%envreg\d+"), "launch_id",
+     "reads what the driver says of a launch: leave it out, or mark the step as cooperative"),
+)  # fmt: skip
 _GRID_BARRIER = frozenset(("%envreg1", "%envreg2"))
 """Hold the address of the barrier of a cooperative launch."""
 
@@ -226,16 +229,16 @@ def _variables(module: Ptx) -> Violation | None:
             continue
         leak = find_leak(module.statements(function), kept)
         if leak is not None:
-            return Violation("global_state", _leak_message(module, function, kept, leak.message), leak.at)
+            return Violation("global_state", _leak_message(function, kept, leak.message), leak.at)
     return None
 
 
-def _leak_message(module: Ptx, function: Function, kept: frozenset[str], what: str) -> str:
+def _leak_message(function: Function, kept: frozenset[str], what: str) -> str:
     used = sorted(kept.intersection(names(function.body)))
-    shown = ", ".join(f"`{name}`" for name in used[:3])
+    shown = f"`{used[0]}`" if len(used) == 1 else f"one of {', '.join(f'`{name}`' for name in used[:3])}"
     return (
-        f"a variable of the module ({shown}) {what}, so one launch could tell the next: "
-        f"use a buffer of the launch plan, or a constant table that is only read"
+        f"{shown} outlives a launch and {what}: keep such values in a buffer of the launch plan; "
+        f"constant tables that are only read may stay"
     )
 
 

@@ -10,7 +10,8 @@ comparing them is free: that is how a loop over a table ends.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -47,7 +48,7 @@ class _Step:
 
 _READS = frozenset(("ld", "ldu", "prefetch", "prefetchu", "ldmatrix"))
 _STORES = frozenset(("st", "red", "atom", "multimem", "stmatrix"))
-_NO_RESULT = frozenset(("bra", "brx", "ret", "exit", "trap", "bar", "barrier", "cp", "call"))
+_NO_RESULT = frozenset(("bra", "brx", "ret", "exit", "trap", "cp", "call"))
 _MOVES = frozenset(("mov", "cvta"))
 _LAST_IS_BASE = frozenset(("mad", "fma"))
 _BRACKETS = re.compile(r"\[([^\]]*)\]")
@@ -65,19 +66,21 @@ def find_leak(statements: Iterable[Statement], variables: frozenset[str]) -> Lea
     pending: Statement | None = None
     for step in steps:
         statement = step.statement
+        if statement.guard in mixed and (not step.targets or statement.opcode in (*_STORES, "call")):
+            return Leak(statement.at, "has an address that decides a branch")
         if statement.opcode == "call":
             callee = _CALLEE.match(statement.operands)
             if callee is not None and callee[1] in STRING_TAKERS:
                 pending = None
             elif pending is not None or not held.isdisjoint(names(statement.operands)):
-                return Leak(statement.at, "is handed to a function")
+                return Leak(statement.at, "has its address handed to a function")
         elif statement.opcode == "st" and ".param" in statement.modifiers and _stores(step, held):
             pending = pending or statement
         else:
-            message = _misuse(step, held, mixed)
+            message = _misuse(step, held)
             if message is not None:
                 return Leak(statement.at, message)
-    return Leak(pending.at, "is handed to a function") if pending else None
+    return Leak(pending.at, "has its address handed to a function") if pending else None
 
 
 def _step(statement: Statement) -> _Step:
@@ -107,30 +110,35 @@ def _split(operands: str) -> list[str]:
 def _values(steps: list[_Step], variables: frozenset[str]) -> dict[str, Value]:
     """The value of every name that is assigned, and of the variables, at the least fixed point.
 
-    Where a round ends with names still unset they are read before they are written, so they start as plain numbers.
+    Where names stay unset they are read before they are written, so they start as plain numbers.
     """
     moving = [step for step in steps if step.targets and step.statement.opcode != "call"]
     values = {target: Value.UNSET for step in moving for target in step.targets}
     values.update(dict.fromkeys(variables, Value.ADDRESS))
-    while True:
-        _settle(moving, values, variables)
-        unset = [name for name, value in values.items() if value is Value.UNSET]
-        if not unset:
-            return values
-        values.update(dict.fromkeys(unset, Value.PLAIN))
+    readers: dict[str, list[_Step]] = defaultdict(list)
+    for step in moving:
+        for name in {step.statement.guard, *(name for part in step.operands for name in part)}:
+            readers[name].append(step)
+    _settle(moving, values, readers, variables)
+    unset = [name for name, value in values.items() if value is Value.UNSET]
+    values.update(dict.fromkeys(unset, Value.PLAIN))
+    _settle([step for name in unset for step in readers[name]], values, readers, variables)
+    return values
 
 
-def _settle(moving: list[_Step], values: dict[str, Value], variables: frozenset[str]) -> None:
-    grew = True
-    while grew:
-        grew = False
-        for step in moving:
-            new = _result(step, values)
-            for target in step.targets:
-                old = values[target]
-                joined = _join(old, new)
-                if joined is not old and target not in variables:
-                    values[target], grew = joined, True
+def _settle(
+    first: list[_Step], values: dict[str, Value], readers: Mapping[str, list[_Step]], variables: frozenset[str]
+) -> None:
+    """Works off steps until nothing changes; a name changes at most three times, so this ends soon."""
+    waiting = deque(first)
+    while waiting:
+        step = waiting.popleft()
+        new = _result(step, values)
+        for target in step.targets:
+            joined = _join(values[target], new)
+            if joined is not values[target] and target not in variables:
+                values[target] = joined
+                waiting.extend(readers.get(target, ()))
 
 
 def _join(one: Value, other: Value) -> Value:
@@ -142,6 +150,9 @@ def _join(one: Value, other: Value) -> Value:
 def _result(step: _Step, values: dict[str, Value]) -> Value:
     """What a step assigns, given what its operands hold so far; UNSET while one of them is."""
     opcode = step.statement.opcode
+    guard = values.get(step.statement.guard, Value.PLAIN)
+    if guard is not Value.PLAIN:
+        return Value.UNSET if guard is Value.UNSET else Value.MIXED
     if opcode in _READS or opcode == "atom" or (opcode == "wmma" and ".load" in step.statement.modifiers):
         return Value.PLAIN
     held = []
@@ -150,8 +161,7 @@ def _result(step: _Step, values: dict[str, Value]) -> Value:
         if Value.UNSET in inner:
             return Value.UNSET
         held.append(max(inner, default=Value.PLAIN))
-    guard = values.get(step.statement.guard, Value.PLAIN)
-    if guard >= Value.ADDRESS or Value.MIXED in held:
+    if Value.MIXED in held:
         return Value.MIXED
     count = held.count(Value.ADDRESS)
     if count == 0:
@@ -179,17 +189,15 @@ def _of_addresses(step: _Step, held: list[Value], count: int) -> Value:
     return Value.MIXED
 
 
-def _misuse(step: _Step, held: frozenset[str], mixed: frozenset[str]) -> str | None:
+def _misuse(step: _Step, held: frozenset[str]) -> str | None:
     statement = step.statement
     for position, inner in enumerate(step.brackets):
         if not inner.isdisjoint(held) and not _may_read(statement, position):
-            return "is written through"
+            return "is written to"
     if (statement.opcode in _STORES or ".store" in statement.modifiers) and _stores(step, held):
-        return "is stored to memory"
-    if statement.guard in mixed and (not step.targets or statement.opcode in _STORES):
-        return "decides a branch"
+        return "has its address stored"
     if statement.opcode == "brx" and any(name in held for part in step.operands for name in part):
-        return "decides a branch"
+        return "has an address that decides a branch"
     return None
 
 

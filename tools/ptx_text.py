@@ -76,10 +76,11 @@ _GROUP = re.compile(r"\{([^{};]*)\}")
 _NAME = re.compile(r"(?<![\w.$%])[A-Za-z_$%][\w$]*")
 _SPACE = re.compile(r"\.(global|const|shared|local|tex)\b(?!::)")
 _LINKAGE = re.compile(r"\.(visible|extern|weak|common|managed)\b")
+_LASTING = frozenset((".global", ".const", ".tex"))
 _FUNCTION = re.compile(r"\.(entry|func)\b")
 _START = (
     r"\s*(?:<[^<>;]*>\s*)?(?:[A-Za-z_$%][\w$]*\s*:(?!:)\s*)*"
-    r"(?:@\s*!?\s*(?P<guard>[A-Za-z_$%][\w$]*)\s+)?(?P<opcode>\.?[A-Za-z_]\w*)"
+    r"(?:@\s*!?\s*(?P<guard>[A-Za-z_$%][\w$]*)\s+)?(?P<opcode>\.?[A-Za-z_]\w*\b)(?!\s*:(?!:))"
 )
 _STATEMENT = re.compile(_START + r"(?P<modifiers>(?:\s*\.\w+(?:::\w+)*)*)")
 _FILLED = re.compile(r";(?=\s*[^;\s])")
@@ -96,6 +97,7 @@ class Ptx:
         self.unknown: list[tuple[int, str]] = []
         """Index and text of what the module holds besides."""
         self._read_module()
+        self._read_bodies()
 
     @property
     def entries(self) -> frozenset[str]:
@@ -173,9 +175,16 @@ class Ptx:
             raise PtxFlaw(at, "a function without a name")
         body = _scopes_as_statements(self.clean[start:end])
         self.functions.append(Function(name, ".entry" in head, _linkage(head), body, at, start))
-        for statement_at, text in _body_variables(body, start):
-            declared, _, initial = text.partition("=")
-            self._variables(statement_at, declared, initial)
+
+    def _read_bodies(self) -> None:
+        """Variables that bodies declare and that live as long as the module."""
+        if self.opcodes.isdisjoint(_LASTING):
+            return
+        for function in self.functions:
+            for statement in self.statements(function):
+                if statement.opcode in _LASTING:
+                    declared, _, initial = statement.operands.partition("=")
+                    self._variables(statement.at, f"{statement.opcode}{statement.modifiers} {declared}", initial)
 
     def _declaration(self, at: int, piece: str, initial: str) -> None:
         text = piece.strip()
@@ -267,12 +276,6 @@ def _scopes_as_statements(body: str) -> str:
     """A body in which vectors stand in <>, and the braces of scopes end statements."""
     text = _LOC.sub(_spaces, body[1:-1])
     return " " + _GROUP.sub(r"<\1>", text).replace("{", ";").replace("}", ";") + " "
-
-
-def _body_variables(body: str, start: int) -> Iterator[tuple[int, str]]:
-    """Variables with a life of their own that a body declares."""
-    for match in re.finditer(r"(?:^|;)\s*((?:\.\w+\s+)*?\.(?:global|const|tex)\b[^;]*)", body):
-        yield start + match.start(1), match[1]
 
 
 def _linkage(text: str) -> frozenset[str]:

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from warpsmith.sandbox.cuda.backend import CudaBackend
     from warpsmith.tools.stage import Stage
 
+Level = Literal["quick", "full"]
+_RENEWAL_S = 0.2
+"""Seconds a full verdict may spend on inputs that no verdict has seen."""
 _WORKING_COPIES = 3
 """Memory that making a set takes beyond what stays, in sizes of a set: float64 inputs and intermediates."""
 
@@ -39,7 +42,9 @@ class Session:
     maker: SetMaker = field(init=False)
     compiled: dict[str, Any] = field(default_factory=dict)
     """torch.compile's modules by mode, or the text of what went wrong."""
-    _sets: dict[str, InputSet] = field(default_factory=dict)
+    _sets: dict[tuple[Level, str], InputSet] = field(default_factory=dict)
+    _used: set[tuple[Level, str]] = field(default_factory=set)
+    """Kept sets that some verdict has seen."""
     _outputs: tuple[GuardedOutputs, GuardedOutputs] | None = None
     stages: dict[int, Stage] = field(default_factory=dict)
     """Where timed runs take place, by the number of places; made once for all candidates."""
@@ -56,20 +61,32 @@ class Session:
         """Kinds that this problem does not admit, with the reason."""
         return self.maker.dropped
 
-    def input_set(self, name: str) -> InputSet | None:
+    def input_set(self, name: str, level: Level = "quick") -> InputSet | None:
         """The inputs of a kind, or None where the problem does not admit it. UserError where memory is
-        short."""
+        short. Levels share no inputs: what a search was steered by decides no full verdict."""
         if name in self.dropped:
             return None
-        if name in self._sets:
-            return self._sets[name]
+        if (level, name) in self._sets:
+            self._used.add((level, name))
+            return self._sets[level, name]
         if name != SHIPPED and not self.maker.knows_shipped:
             # The maker would make the set for itself and let it go.
-            self.input_set(SHIPPED)
+            self.input_set(SHIPPED, level)
         made = self._made(next(kind for kind in KINDS if kind.name == name))
         if made is not None and self._roomy(made):
-            self._sets[name] = made
+            self._sets[level, name] = made
         return made
+
+    def renew(self) -> None:
+        """Before a full verdict: lets go of sets that an earlier one has used, the oldest first, as many as can be made
+        anew in a share of the time that a verdict takes."""
+        spent = 0.0
+        for key in [key for key in self._sets if key[0] == "full" and key in self._used]:
+            spent += self._sets[key].made_s
+            del self._sets[key]
+            self._used.discard(key)
+            if spent > _RENEWAL_S:
+                break
 
     def _made(self, kind: Kind) -> InputSet | None:
         """Makes a set; where memory is short, once more with everything given up that can be made again."""
@@ -99,6 +116,7 @@ class Session:
     def release(self) -> None:
         """Gives up kept sets and buffers."""
         self._sets.clear()
+        self._used.clear()
         self.stages.clear()
         self._outputs = None
         oracle.return_memory()
@@ -116,13 +134,14 @@ class Session:
         self._outputs = None
         self.stages.clear()
         self._sets.clear()
+        self._used.clear()
         self.compiled.clear()
 
     def spoilt(self) -> bool:
         """Whether somebody wrote into a set that is kept."""
         return any(kept.spoilt() for kept in self._sets.values())
 
-    def names(self, level: Literal["quick", "full"]) -> list[str]:
+    def names(self, level: Level) -> list[str]:
         """Kinds in the order in which they are judged."""
         return [kind.name for kind in KINDS if level == "full" or kind.name in QUICK]
 
@@ -145,6 +164,10 @@ class Session:
 
         assert isinstance(self.backend, CudaBackend)
         return self.backend
+
+    def another(self, made: InputSet) -> list[Any]:
+        """Other inputs of the same kind for the same module."""
+        return self.maker.another(made)
 
     def fresh(self, turn: int) -> list[Any]:
         """Another draw of the shipped distribution, for timing."""

@@ -11,23 +11,21 @@ import re
 
 from warpsmith.kernels.assemble import unsound_slot
 from warpsmith.kernels.cpp_tokens import Token, line_at, tokens
+from warpsmith.kernels.families.registry import is_template
 from warpsmith.kernels.records import Candidate, Failure
 from warpsmith.kernels.slot_text import refusal
 
 _HEADER = re.compile(
     r"""
-    cuda_(?:fp16|bf16|fp8|fp6|fp4|pipeline(?:_primitives|_helpers)?|awbarrier(?:_primitives|_helpers)?|fp16|runtime)\.h
-    | (?:mma|cooperative_groups|math_constants|vector_types|vector_functions|device_launch_parameters|crt/mma)\.h
-    | (?:sm_\d\d_\w+|device_(?:functions|atomic_functions|double_functions)|math_functions|cuComplex)\.h
-    | cooperative_groups/(?:reduce|scan|memcpy_async)\.h
-    | cuda/(?:std/\w+|barrier|pipeline|atomic|semaphore|latch|ptx|annotated_ptr|cmath|functional|utility|type_traits)
-    | cub/(?:\w+/)?\w+\.cuh
-    | (?:cassert|cstdint|cstddef|cfloat|climits|cmath|type_traits|limits|utility|array|tuple)
-    | (?:assert|stdint|stddef|float|limits|math)\.h
+    cuda_(?:fp16|bf16|fp8|fp6|fp4|runtime|runtime_api|pipeline(?:_primitives|_helpers)?|awbarrier(?:_\w+)?)\.h
+    | (?:mma|crt/mma|cooperative_groups|cooperative_groups/\w+|math_constants|math_functions|cuComplex)\.h
+    | (?:vector_types|vector_functions|builtin_types|driver_types|host_defines|device_launch_parameters)\.h
+    | (?:sm_\d\d_\w+|device_\w*functions)\.h
+    | cuda/(?:std/)?\w+ | nv/target | cub/(?:\w+/)?\w+\.cuh
     """,
     re.VERBOSE,
 )
-"""Device headers of CUDA. What NVRTC lacks of the standard's names, it says itself."""
+"""Device headers of CUDA. Which of them a CUDA version lacks, NVRTC says itself."""
 _DIRECTIVES = (
     "define", "undef", "if", "ifdef", "ifndef", "elif", "else", "endif", "pragma", "include", "error", "warning",
 )  # fmt: skip
@@ -36,13 +34,15 @@ _TRIGRAPH = re.compile(r"\?\?[=/'()!<>-]")
 _LOOSE_SPLICE = re.compile(r"\\[ \t\f\v]+(?:\r?\n|\Z)")
 _SPLICE = re.compile(r"\\\r?\n")
 _HIDDEN_DIRECTIVE = re.compile(r"^[ \t]*(?:#|%:)", re.MULTILINE)
+_ASSEMBLER_LINE = re.compile(r"(?:^[^\"]*\"|^R\"[^(]*\(|\n|\\n)(?:\\t|[ \t])*(?:#|\\x23|\\0?43)")
+_BIDIRECTIONAL = re.compile("[\u202a-\u202e\u2066-\u2069]")
 _ENVIRONMENT = re.compile(r"__has_(?:include|embed)\w*|__has_\Z")
-_DEVICE_HEADERS = "it may include CUDA's device headers, such as <cuda_fp16.h>, <mma.h> or <cooperative_groups.h>"
+_DEVICE_HEADERS = "take CUDA's own, such as <cuda_fp16.h>, <mma.h> or <cuda/std/cstdint>"
 
 
 def refuse_source(candidate: Candidate) -> Failure | None:
     """Why a candidate's text is not compiled at all, or None. Never raises, whatever the text."""
-    if candidate.family == "freeform":
+    if not is_template(candidate.family):
         return refuse_text(candidate.source)
     found = unsound_slot(candidate)
     if found is None:
@@ -58,10 +58,17 @@ def refuse_text(text: str) -> Failure | None:
     loose = _LOOSE_SPLICE.search(text)
     if loose is not None:
         return _failure(text, loose.start(), "directive", "a backslash with white space behind it: delete either")
+    turned = _BIDIRECTIONAL.search(text)
+    if turned is not None:
+        return _failure(text, turned.start(), "unicode", "a character that turns the direction of reading: delete it")
     spliced = _Spliced(text)
     read = list(tokens(spliced.text))
+    directive_ends = 0
     for number, token in enumerate(read):
-        found = _token(token) or (_directive(read, number, spliced.text) if _starts_line(token, spliced.text) else None)
+        found = _token(token)
+        if found is None and token.at >= directive_ends and token.text in ("#", "%:"):
+            found = _directive(read, number, spliced.text)
+            directive_ends = _line_end(spliced.text, token.at)
         if found is not None:
             kind, message = found
             return _failure(text, spliced.original(token.at), kind, message)
@@ -88,12 +95,9 @@ def _failure(text: str, at: int, kind: str, message: str) -> Failure:
     return Failure(stage="rules", kind=kind, message=f"line {line_at(text, at)}: {message}")
 
 
-def _starts_line(token: Token, text: str) -> bool:
-    """Whether a `#` is the first of its line, so that it begins a directive; comments before it count as space."""
-    if token.text not in ("#", "%:") or token.kind != "punctuator":
-        return False
-    line = text[text.rfind("\n", 0, token.at) + 1 : token.at]
-    return not line.strip() or "*/" in line
+def _line_end(text: str, at: int) -> int:
+    end = text.find("\n", at)
+    return len(text) if end < 0 else end
 
 
 def _token(token: Token) -> tuple[str, str] | None:
@@ -108,15 +112,21 @@ def _token(token: Token) -> tuple[str, str] | None:
         return "directive", "a raw string with a line that looks like a directive: use a plain string"
     if token.kind == "string" and _TRIGRAPH.search(token.text):
         return "directive", "a trigraph in a string: put a backslash between the question marks"
+    if token.kind in ("string", "raw") and _ASSEMBLER_LINE.search(token.text):
+        return "asm", "a string with a line that begins with `#`, which PTX does not know: leave it out"
     if token.kind == "name" and _ENVIRONMENT.fullmatch(token.text):
         return "include", f"`{token.text}` looks for files: leave it out"
+    if token.kind == "name" and token.text in ("__DATE__", "__TIME__", "__TIMESTAMP__"):
+        return "clock", f"`{token.text}` makes a compile depend on when it happens: leave it out"
     return None
 
 
 def _directive(read: list[Token], number: int, text: str) -> tuple[str, str] | None:
-    """Kind and message for a directive that is not listed, or includes what is not."""
-    end = text.find("\n", read[number].at)
-    end = len(text) if end < 0 else end
+    """Kind and message for a `#` that begins no line, or a directive that is not listed or includes what is not."""
+    before = text[text.rfind("\n", 0, read[number].at) + 1 : read[number].at]
+    if before.strip() and "*/" not in before:
+        return "directive", "a `#` inside a line: write directives on lines of their own"
+    end = _line_end(text, read[number].at)
     words = [token for token in read[number + 1 : number + 4] if token.at < end and token.kind != "comment"]
     if not words:
         return None

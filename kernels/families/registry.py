@@ -36,6 +36,11 @@ def family_named(name: str) -> Family:
     raise UserError(f"no family named {name!r}: known are {known}")
 
 
+def is_template(name: str) -> bool:
+    """Whether a candidate's `family` is one of ours, so that its fixed text is too."""
+    return any(family.name == name for family in FAMILIES)
+
+
 def opt_ins(name: str) -> frozenset[str]:
     """Kinds of rules for candidates (`l2_hint`) that a family's templates break on purpose, by its `opts_in`.
 

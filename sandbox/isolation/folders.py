@@ -23,7 +23,7 @@ CACHES = {
     "CUPY_CACHE_DIR": "cupy",
     "CUDA_CACHE_PATH": "cuda",
 }
-"""Environment variables and the folders they are pointed at, unless they are set already."""
+"""Environment variables and the folders they are pointed at, whatever they held: torch sets its own to a default."""
 
 
 class OwnFolder:
@@ -66,7 +66,7 @@ def prepare(policy: Policy, user: tuple[int, int] | None) -> Policy:
     if policy.cache:
         base = Path(policy.cache) / f"runner-{owner}"
         for variable, name in CACHES.items():
-            folder = Path(os.environ.get(variable) or base / name)
+            folder = base / name
             with contextlib.suppress(OSError):
                 folder.mkdir(parents=True, exist_ok=True)
             os.environ[variable] = str(folder)

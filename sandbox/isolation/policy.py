@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -81,12 +82,13 @@ class Policy:
         return [*map(Path, _DEVICES), *nodes]
 
 
+_ROOMS = ("agents", "app", "graph", "kernels", "prompts", "rl", "sandbox", "tools")
+
+
 def interpreter_paths() -> list[Path]:
     """Where the interpreter, the installed packages and our own modules lie, links resolved."""
-    import warpsmith
-
     given = [sys.prefix, sys.base_prefix, sys.exec_prefix, *(entry for entry in sys.path if entry)]
-    given += [str(entry) for root in warpsmith.__path__ for entry in _modules_below(Path(root))]
+    given += _our_own()
     found = []
     for text in dict.fromkeys(given):
         path = Path(text)
@@ -94,11 +96,15 @@ def interpreter_paths() -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def _modules_below(root: Path) -> Iterator[Path]:
-    """A source checkout links the folders of the package; each is taken by itself, its neighbours are not."""
-    yield root
-    if root.is_dir():
-        yield from (entry for entry in root.iterdir() if entry.is_symlink())
+def _our_own() -> list[str]:
+    """The folders of the package: an editable install maps them to places that no search path names."""
+    import warpsmith
+
+    found = list(warpsmith.__path__)
+    for name in _ROOMS:
+        spec = importlib.util.find_spec(f"warpsmith.{name}")
+        found += (spec.submodule_search_locations or ()) if spec is not None else ()
+    return found
 
 
 def visible_entries(folders: Iterable[Path]) -> list[Path]:

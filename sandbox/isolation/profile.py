@@ -17,12 +17,13 @@ ALWAYS = ("no_new_privs", "limits", "landlock", "seccomp")
 STRICT = ("user id", "namespaces")
 """What `strict` has beyond `user`."""
 
-_REMEDIES = {
+REMEDIES = {
     "landlock": "use Linux 5.13 or later with Landlock among its security modules",
     "seccomp": "use a kernel with seccomp filters on x86_64 or aarch64",
     "namespaces": "allow unprivileged user namespaces, or run as root outside of a container",
     "user id": "run as root, with the interpreter, the package, the cache and the problem where `nobody` can read them",
 }
+"""What to do for a layer that is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ def shortfall(wanted: Profile | None, found: Isolation) -> str | None:
     needed = ALWAYS if wanted == "user" else (*ALWAYS, *STRICT)
     missing = [name for name in needed if not is_on(found.layers, name)]
     said = "; ".join(f"{name} is {found.layers.get(name, 'off')}" for name in missing)
-    remedies = "; ".join(_REMEDIES[name] for name in missing if name in _REMEDIES)
+    remedies = "; ".join(REMEDIES[name] for name in missing if name in REMEDIES)
     return f"the isolation profile `{wanted}` cannot be had here ({said}): {remedies}"
 
 

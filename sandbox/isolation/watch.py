@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
-
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +21,22 @@ def usage(pid: int) -> Usage:
     while waiting:
         one = waiting.pop()
         try:
-            # Shared pages (the nursery's imports) are left out: they are there once.
-            _, resident, shared = Path(f"/proc/{one}/statm").read_text().split()[:3]
-            total += (int(resident) - int(shared)) * _PAGE
+            total += _held(one)
             count += 1
             for task in Path(f"/proc/{one}/task").iterdir():
                 waiting += map(int, (task / "children").read_text().split())
         except (OSError, ValueError):
             continue
     return Usage(total, count)
+
+
+def _held(pid: int) -> int:
+    """Bytes of memory that are not pages of files. Pages shared with a parent since the fork count once more."""
+    held = 0
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(("RssAnon:", "RssShmem:")):
+            held += int(line.split()[1]) << 10
+    return held
 
 
 def excess(pid: int, *, memory_bytes: int, processes: int) -> str | None:
