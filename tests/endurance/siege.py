@@ -133,5 +133,6 @@ class Siege:
         return found
 
     def _temporary_files(self) -> list[Path]:
-        hidden = [path for path in self.folder.rglob(".*") if path.is_file() and self.temporary not in path.parents]
+        assert self.run is not None
+        hidden = [path for path in self.run.rglob(".*") if path.is_file()]
         return [*hidden, *(path for path in self.temporary.iterdir() if not path.name.startswith(SHARED))]

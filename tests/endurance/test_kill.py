@@ -1,12 +1,15 @@
 """`kill -9` of any process at any moment: a resumed run loses nothing, doubles nothing and leaves nothing behind."""
 
 import json
+import os
 import random
 from pathlib import Path
 
 import pytest
 from endurance.siege import Siege
+from support.slow_search import new_store
 
+from warpsmith.tools.compile_cache import CompileCache, entry_of
 from warpsmith.tools.store import RunStore
 
 
@@ -71,3 +74,30 @@ def besieged_command(folder: Path) -> list[Siege]:
 def test_two_hundred_kills(tmp_path: Path) -> None:
     sieges = besieged(tmp_path, seed=1000, kills=200)
     assert sum(len(siege.kills) for siege in sieges) >= 200
+
+
+def test_what_killed_writers_began_is_swept(tmp_path: Path) -> None:
+    with new_store(tmp_path) as store:
+        folder = store.folder
+    for place in (folder, folder / "blobs"):
+        (place / ".half.json.abc.tmp").write_text("{")
+    RunStore.open(folder, writable=False).close()
+    assert len(list(folder.rglob("*.tmp"))) == 2
+    RunStore.open(folder).close()
+    assert list(folder.rglob("*.tmp")) == []
+
+
+def test_the_cache_forgets_what_was_begun_long_ago(tmp_path: Path) -> None:
+    cache = CompileCache(tmp_path)
+    entry = entry_of(
+        ok=True, description="", seconds=0.0, resources={}, diagnostics=(), cubin=b"c", ptx=b"p"
+    )  # fmt: skip
+    cache.put("ab1", entry, b"c", b"p")
+    old, young = tmp_path / "ab" / ".ab0-x.tmp", tmp_path / "ab" / ".ab0-y.tmp"
+    for path in (old, young):
+        path.write_bytes(b"half")
+    os.utime(old, (0, 0))
+    cache.put("ab2", entry, b"c", b"p")
+    assert not old.exists()
+    assert young.exists()
+    assert cache.get("ab1") is not None
