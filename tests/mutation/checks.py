@@ -17,6 +17,7 @@ from redteam.arena import (
     candidate_of,
     complaint,
     hidden_shapes,
+    spec_of,
     written,
 )
 
@@ -84,7 +85,7 @@ def _verdict(ref: Any, candidate: Candidate, report: CompileReport, level: str) 
 async def _elsewhere(
     entry: Slotted, problem: Problem, candidate: Candidate, outcome: Outcome, compiler: Compiler
 ) -> Outcome:
-    hidden = hidden_shapes(problem, [entry.family], TARGET)
+    hidden = hidden_shapes(problem, {entry.family: spec_of(problem, entry.family)}, TARGET)
 
     async def run(trial: Trial) -> VerifyReport:
         return _verdict(trial.variant.ref, trial.candidate, trial.report, "quick")[0]
