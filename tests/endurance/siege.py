@@ -23,8 +23,9 @@ GONE_S = 20.0
 MOMENT_S = 60.0
 """How long to wait for a run that can be killed."""
 
-SHARED = ("warpsmith-locks", "torchinductor_")
-"""What runs share below the folder for temporary files and keep on purpose."""
+SHARED = ("warpsmith-locks", "torchinductor_", "warpsmith-run-")
+"""What runs share below the folder for temporary files and keep on purpose; folders of killed workers (the last) are
+taken away by the next worker that starts a minute later."""
 
 
 @dataclass(slots=True)
