@@ -364,4 +364,7 @@ def _as_exception(reply: dict[str, Any]) -> Exception:
     if isinstance(kind, type) and issubclass(kind, errors.WarpsmithError):
         found: Exception = kind(reply["message"])
         return found
-    return RemoteError(f"{reply['error']}: {reply['message']}", reply.get("traceback", ""))
+    text = f"{reply['error']}: {reply['message']}"
+    if reply["error"] == "PermissionError":
+        text += "; worker processes read only what a problem needs: name other files in $WARPSMITH_READ"
+    return RemoteError(text, reply.get("traceback", ""))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from warpsmith.sandbox.isolation import folders, identity, landlock, limits, namespaces, seccomp
-from warpsmith.sandbox.isolation.policy import Policy, Profile
+from warpsmith.sandbox.isolation.policy import Policy, Profile, interpreter_paths
 
 ALWAYS = ("no_new_privs", "limits", "landlock", "seccomp")
 """Layers without which a profile is `bare`."""
@@ -64,6 +64,7 @@ def shortfall(wanted: Profile | None, found: Isolation) -> str | None:
 def settle(policy: Policy) -> tuple[Policy, dict[str, str]]:
     """Before the nursery imports anything: finds out whether runners can change their user, makes the folders that
     they write, points the environment at these, and enters namespaces."""
+    interpreter_paths()
     if policy.profile == "bare":
         return folders.prepare(policy, None), {"namespaces": "off: not asked for", "user id": "off: not asked for"}
     user = _user_id(policy)
