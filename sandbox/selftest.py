@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from warpsmith.kernels.errors import UserError
@@ -40,6 +41,11 @@ def sleep(seconds: float) -> str:
 def orphan(seconds: float) -> int:
     """Starts a child that sleeps, and returns its process id at once."""
     return subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({seconds})"]).pid
+
+
+def read(path: str) -> int:
+    """Reads a file; gives its length."""
+    return len(Path(path).read_bytes())
 
 
 def crash(_: Any) -> None:

@@ -6,10 +6,13 @@ import os
 import pytest
 
 from warpsmith.kernels.errors import EnvironmentError_
+from warpsmith.kernels.problem import ProblemRef
 from warpsmith.sandbox.isolation.policy import Policy
 from warpsmith.sandbox.isolation.profile import ALWAYS, Isolation, is_on, profile_of, shortfall
 from warpsmith.sandbox.isolation.proof import STOPPED_BY, prove
-from warpsmith.sandbox.worker import Worker
+from warpsmith.sandbox.worker import RemoteError, Worker
+from warpsmith.tools.runner_policy import runner_policy
+from warpsmith.tools.target import Target
 
 OTHERS = ("secrets in the environment", "endless job", "crash, then a good job")
 TRIAL = "warpsmith.sandbox.isolation.trials:attempt"
@@ -108,6 +111,37 @@ def test_own_folders_can_be_written_and_are_gone_afterwards(tmp_path):
     folder, stopped = asyncio.run(body())
     assert stopped == [False] * 4
     assert not os.path.exists(folder)  # noqa: PTH110
+
+
+def test_what_a_problem_needs_can_be_read_and_is_named(tmp_path, monkeypatch):
+    """Neighbours of the problem, packages of the folder above them not; more where a variable names it."""
+    for name in ("work", "data"):
+        (tmp_path / name).mkdir()
+    problem = tmp_path / "work" / "problem.py"
+    problem.write_text("x = 1")
+    (tmp_path / "linked.py").symlink_to(problem)
+    ref = ProblemRef(path=str(tmp_path / "linked.py"))
+    target = Target(kind="cpu", arch="sm_90")
+    policy = runner_policy(target, ref, tmp_path / "cache")
+    assert {str(problem), str(tmp_path / "linked.py"), str(tmp_path / "cache")} <= set(policy.read)
+    assert set(policy.folders) == {str(tmp_path), str(tmp_path / "work")}
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("WARPSMITH_READ", f"{tmp_path / 'data'}:/somewhere")
+    policy = runner_policy(target, ref, tmp_path / "cache")
+    assert set(policy.folders) == {str(tmp_path / "work")}
+    assert {str(tmp_path / "data"), "/somewhere", str(tmp_path / "linked.py")} <= set(policy.read)
+
+
+def test_a_file_that_is_out_of_reach_is_named_with_the_remedy(tmp_path):
+    async def body():
+        async with Worker(preload=()) as worker:
+            if not is_on(worker.isolation.layers, "landlock"):
+                pytest.skip("no Landlock here")
+            await worker.call("warpsmith.sandbox.selftest:read", str(tmp_path / "weights.pt"), timeout_s=30)
+
+    (tmp_path / "weights.pt").touch()
+    with pytest.raises(RemoteError, match=r"weights.pt.*WARPSMITH_READ"):
+        asyncio.run(body())
 
 
 async def _isolation():

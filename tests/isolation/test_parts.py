@@ -5,6 +5,7 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -82,6 +83,25 @@ except OSError as error:
 print(json.dumps(ran))
 """)
     assert found == [1, 0, errno.EACCES]
+
+
+@needs_filters
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+def test_bubblewrap_makes_the_namespaces_where_a_process_may_not(tmp_path):
+    found = in_child("""
+import asyncio, json
+from warpsmith.sandbox.isolation import seccomp
+from warpsmith.sandbox.worker import Worker
+seccomp.install([seccomp.Rule("unshare")])
+async def body():
+    async with Worker(preload=()) as worker:
+        answers = [await worker.call("warpsmith.sandbox.selftest:echo", 1, timeout_s=30)]
+        worker.kill()
+        answers.append(await worker.call("warpsmith.sandbox.selftest:echo", 2, timeout_s=30))
+        return answers, worker.isolation.profile, worker.isolation.layers["namespaces"]
+print(json.dumps(asyncio.run(body())))
+""")
+    assert found == [[1, 2], "user", "on: pid, network, ipc, mount (bubblewrap)"]
 
 
 @needs_filters
