@@ -137,6 +137,46 @@ def entropy_is_secret(folder: Path) -> list[str]:
     return [] if bool((drawn[0] != drawn[1]).any()) else ["two sessions draw the same inputs"]
 
 
+def degenerate_problems_are_named(folder: Path) -> list[str]:
+    """A problem whose answer is zero whatever comes in is not paid on; a plain one is."""
+    from redteam.arena import Task
+    from redteam.tasks import AFFINE, model
+
+    from warpsmith.tools.audit import audit
+    from warpsmith.tools.session import session_for
+
+    found = []
+    zero = Task("always_zero", model("(x - x.mean(1, keepdim=True)).mean(1) * 0", "torch.rand(8, 16)"), AFFINE.honest)
+    for task, wanted in ((zero, False), (AFFINE, True)):
+        problem = written(task, folder)
+        payload = {"problem": problem.ref.model_dump(mode="json"), "target": TARGET.model_dump(mode="json")}
+        said = audit(session_for(payload), problem.hash)
+        if said.payable != wanted:
+            found.append(f"{task.name}: payable {said.payable}, accepted {said.accepted}")
+    return found
+
+
+def hangs_are_remembered(folder: Path) -> list[str]:
+    """A kernel that was seen to hang is known by its text and plan."""
+    from redteam.tasks import AFFINE
+
+    from warpsmith.kernels.records import Failure
+    from warpsmith.tools.hang_cache import HangCache
+
+    candidate = candidate_of(AFFINE.honest, written(AFFINE, folder), folder / "candidate")
+    cache = HangCache(folder, problem_hash="p", target=TARGET)
+    failure = Failure(stage="launch", kind="hang", message="no end in sight")
+    before = cache.get(candidate)
+    cache.note(candidate, _outcome().model_copy(update={"status": "hang", "failure": failure}))
+    after = HangCache(folder, problem_hash="p", target=TARGET).get(candidate)
+    other = HangCache(folder, problem_hash="q", target=TARGET).get(candidate)
+    known = [before is None, after is not None and after.kind == "hang", other is None]
+    return [] if all(known) else [f"known before, after, to another problem: {before}, {after}, {other}"]
+
+
+IN_FOLDER: dict[str, Callable[[Path], list[str]]] = {
+    check.__name__: check for check in (entropy_is_secret, degenerate_problems_are_named, hangs_are_remembered)
+}
 FUNCTIONS: dict[str, Callable[[], list[str]]] = {
     check.__name__: check for check in (roof_is_a_gate, speedups_have_their_sign, what_was_not_timed_has_no_figure)
 }
@@ -148,4 +188,4 @@ def run(request: dict[str, Any]) -> list[str]:
     check = request["check"]
     if isinstance(check, list):
         return attacks_are_caught(check, cache, folder)
-    return entropy_is_secret(folder) if check == "entropy_is_secret" else FUNCTIONS[check]()
+    return IN_FOLDER[check](folder) if check in IN_FOLDER else FUNCTIONS[check]()

@@ -88,7 +88,8 @@ MUTANTS = (
     ),
     Mutant(
         "inputs can be foretold", "tools/instances.py",
-        'return int.from_bytes(os.urandom(7), "big")', "return 7", "entropy_is_secret",
+        'return int.from_bytes(os.urandom(7), "big")', "return 7",
+        "entropy_is_secret",
     ),
     Mutant(
         "constant inputs are never varied", "tools/inputs.py",
@@ -198,6 +199,21 @@ MUTANTS = (
         "load-time steps see inputs", JUDGE,
         '        if where.startswith("prepare") and', "        if False and",
         ("t12_prepare_reads_inputs", "t12_prepare_writes_outputs"),
+    ),
+    Mutant(
+        "no problem is degenerate", "tools/audit.py",
+        "        return not self.accepted and bool(self.tried)\n", "        return True\n",
+        "degenerate_problems_are_named",
+    ),
+    Mutant(
+        "hangs are forgotten", "tools/hang_cache.py",
+        "        if outcome.status != \"hang\" or", "        if True or outcome.status != \"hang\" or",
+        "hangs_are_remembered",
+    ),
+    Mutant(
+        "hangs of another problem count", "tools/hang_cache.py",
+        "[_SCHEMA, __version__, problem_hash, target.kind", "[_SCHEMA, __version__, target.kind",
+        "hangs_are_remembered",
     ),
     Mutant(
         "a hang has no name", OUTCOMES,
