@@ -28,7 +28,7 @@ JUDGE, EXACT = "tools/judge.py", "tools/compare_exact.py"
 MUTANTS = (
     Mutant(
         "outputs are not poisoned", VERIFY,
-        "    outputs.poison(poison)\n", "", ("c37_nothing_written",), quick=True,
+        "    outputs.poison(poison)\n", "", ("c01_answer_left_in_place",), quick=True,
     ),
     Mutant(
         "changed inputs are ignored", VERIFY,
