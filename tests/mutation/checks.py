@@ -61,7 +61,10 @@ def _judged(entry: Any, problem: Problem, folder: Path, compiler: Compiler) -> F
     report = compiler.compile(candidate)
     outcome = outcomes.compiled(candidate, report, problem.hash, None)
     if report.ok:
-        verdict, warnings = _verdict(problem.ref, candidate, report, "full")
+        try:
+            verdict, warnings = _verdict(problem.ref, candidate, report, "full")
+        except Exception as error:
+            return Finding(BROKEN, type(error).__name__, str(error))
         outcome = outcomes.verified(outcome, verdict, warnings, "full")
     if outcome.correct and isinstance(entry, Slotted):
         outcome = asyncio.run(_elsewhere(entry, problem, candidate, outcome, compiler))

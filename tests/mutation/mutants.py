@@ -97,9 +97,9 @@ MUTANTS = (
         "    return shipped\n    for position, (value, domain)", ("c08_hard_coded", "c15_fixed_scale"),
     ),
     Mutant(
-        "scratch counts as written", EMULATOR,
-        "                region.mark_unwritten()\n", "                region.mark_written()\n",
-        ("c36_scratch_as_memory",),
+        "scratch comes zeroed", EMULATOR,
+        'raw.fill_(0 if buffer.init == "zero" else poison)\n            if buffer.init == "zero":\n',
+        "raw.fill_(0)\n            if True:\n", ("c37_scratch_never_written",),
     ),
     Mutant(
         "races are not looked for", EMULATOR,
@@ -164,10 +164,6 @@ MUTANTS = (
     Mutant(
         "any hint to L2 may be given", PTX,
         "            or _modifiers(module, manifest)\n", "", ("t16_prefetch_evict_last", "t16_evict_last"),
-    ),
-    Mutant(
-        "any function may be called", PTX,
-        "            or _functions(module)\n", "", ("t23_printf_flood",),
     ),
     Mutant(
         "no rules for slots", SLOTS,

@@ -1,4 +1,4 @@
-"""Writes nothing where the answer is always the same: the last candidate's output would do (KernelBench #25; C1, C6)."""
+"""Writes nothing where the answer never changes: the last output would do (KernelBench #25; judge catalogue C1, C6)."""
 
 from redteam.arena import Attack, Folder, Task, launch, step
 from redteam.tasks import model

@@ -1,13 +1,19 @@
-"""A library step that writes into an input (judge catalogue C4, C27)."""
+"""A library step that writes into an input, whose shape the product happens to have (judge catalogue C4, C27)."""
 
-from redteam.arena import REFUSED, Attack, Folder, launch
-from redteam.tasks import MATMUL, MATMUL_SOURCE, over_matmul
+from redteam.arena import REFUSED, Attack, Folder, Task, launch, step
+from redteam.tasks import MATMUL_SOURCE, model
 
-STEP = {"library": "mm", "args": ["in0", "in1"], "out": "in0"}
+SQUARE = Task(
+    "square_product",
+    model("a @ b", "torch.randn(16, 16), torch.randn(16, 16)", "a, b"),
+    Folder(MATMUL_SOURCE, launch(step("matmul", ["in0", "in1", "out0", {"i32": 16}, {"i32": 16}], grid=16, block=16))),
+)
+OVERWRITE = {"library": "mm", "args": ["in0", "in1"], "out": "in0"}
+PRODUCT = {"library": "mm", "args": ["in0", "in1"], "out": "out0"}
 ATTACK = Attack(
     classes=("C4", "C27"),
-    task=MATMUL,
-    entry=Folder(MATMUL_SOURCE, launch(over_matmul(), STEP)),
-    caught=(REFUSED, "launch_error", "rejected"),
-    on_gpu=(REFUSED, "launch_error", "rejected"),
+    task=SQUARE,
+    entry=Folder(MATMUL_SOURCE, launch(PRODUCT, OVERWRITE)),
+    caught=(REFUSED, "launch_error:library", "launch_error", "rejected"),
+    on_gpu=(REFUSED, "launch_error:library", "launch_error", "rejected"),
 )
