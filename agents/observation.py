@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from warpsmith.agents.space import SearchSpace
 from warpsmith.kernels.records import Outcome, SlotValue
-from warpsmith.kernels.slots import Slot, Values
+from warpsmith.kernels.slots import ROLES, Slot, Values
+from warpsmith.tools.counters import of_role, worst
 
 HISTORY = 8
 """Moves of its own that a role is reminded of."""
 
-ROLE_COUNTERS: dict[str, tuple[str, ...]] = {
-    "planner": ("launch", "dram", "floor", "bytes"),
-    "config": ("occupancy", "wave", "register", "launch", "warps_active", "block"),
-    "memory": ("sector", "dram", "l2", "lts", "bank", "shared", "hit"),
-    "compute": ("pipe", "ipc", "issue", "spill", "local", "instruction", "divergen", "fma", "inst"),
-    "reduction": ("barrier", "bank", "atomic", "stall", "tail", "shuffle"),
+LAG: dict[str, tuple[tuple[str, ...], Callable[[float], float]]] = {
+    "load_sectors_per_request": (("memory",), lambda value: (value - 16.0) / 16.0),
+    "store_sectors_per_request": (("memory",), lambda value: (value - 16.0) / 16.0),
+    "bank_conflicts": (("memory", "reduction"), lambda value: 0.5 if value > 0 else 0.0),
+    "occupancy": (("config",), lambda value: 0.5 - value / 100.0),
+    "divergence": (("compute",), lambda value: 0.3 if value > 0 else 0.0),
+    "spills": (("compute",), lambda value: 1.0 if value > 0 else 0.0),
 }
-"""Words in a counter's name that make it the concern of a role (architecture.md, "Who decides what")."""
+"""Counter of the table -> the roles it accuses, and by how much at a value. Ideals: at most 16 sectors of 32 bytes a
+request, which is a coalesced access of 16 bytes a thread; no conflicts, divergence or spills; half of the warps."""
 
 ROLE_FIGURES: dict[str, tuple[str, ...]] = {
     "planner": ("launch_overhead_us", "roofline_fraction"),
@@ -94,13 +97,13 @@ def observe(space: SearchSpace, seen: Sequence[Seen], role: str) -> Observation:
 
 
 def role_counters(outcome: Outcome, role: str) -> dict[str, float]:
-    """The counters and figures of an outcome that concern a role; without a table entry none do."""
+    """The counters of the table and the figures of an outcome that concern a role, each of the worst kernel."""
     found: dict[str, float] = {}
     if outcome.counters is not None:
-        for counts in outcome.counters.kernels.values():
-            for name, value in counts.items():
-                if any(word in name.lower() for word in ROLE_COUNTERS.get(role, ())):
-                    found[name] = max(value, found.get(name, value))
+        for metric in of_role(role):
+            value = worst(outcome.counters, metric.name)
+            if value is not None:
+                found[metric.name] = value
     for name in ROLE_FIGURES.get(role, ()):
         figure = getattr(outcome, name)
         if figure is not None:
@@ -110,29 +113,16 @@ def role_counters(outcome: Outcome, role: str) -> dict[str, float]:
 
 def lag(outcome: Outcome) -> dict[str, float]:
     """Role -> 0 to 1, how far the incumbent's counters are from their ideal in that role's concern."""
-    found = dict.fromkeys(ROLE_COUNTERS, 0.0)
+    found: dict[str, float] = dict.fromkeys(ROLES, 0.0)
     found["compute"] = 1.0 if outcome.spills else 0.0
-    for counts in outcome.counters.kernels.values() if outcome.counters else ():
-        for name, value in counts.items():
-            for role, excess in _excess(name.lower(), value).items():
-                found[role] = max(found[role], min(excess, 1.0))
+    if outcome.counters is None:
+        return found
+    for name, (roles, excess) in LAG.items():
+        value = worst(outcome.counters, name)
+        if value is not None:
+            for role in roles:
+                found[role] = max(found[role], min(max(excess(value), 0.0), 1.0))
     return found
-
-
-def _excess(name: str, value: float) -> dict[str, float]:
-    """How bad one counter is, by role. Ideals: 4 sectors of 32 bytes a request of 4-byte accesses, no
-    conflicts, no
-    divergence, full occupancy."""
-    if "sectors_per_request" in name:
-        return {"memory": max(0.0, (value - 16.0) / 16.0)}
-    if "conflict" in name:
-        return {"memory": 0.5 if value > 0 else 0.0, "reduction": 0.5 if value > 0 else 0.0}
-    if "occupancy" in name:
-        share = value / 100.0 if value > 1.0 else value
-        return {"config": max(0.0, 0.5 - share)}
-    if "divergen" in name:
-        return {"compute": 0.3 if value > 0 else 0.0}
-    return {}
 
 
 def _incumbent(seen: Sequence[Seen]) -> Seen | None:

@@ -46,6 +46,14 @@ class Precision(enum.StrEnum):
     lower_ = "lower"
 
 
+class CountersChoice(enum.StrEnum):
+    """Which full verdicts are profiled with ncu."""
+
+    best = "best"
+    all = "all"
+    none = "none"
+
+
 class ExportKind(enum.StrEnum):
     """Forms of export."""
 
@@ -110,6 +118,10 @@ def optimize(
     max_cost: Annotated[
         float | None, typer.Option("--max-cost", min=0.0, help="Money budget in USD for chat models.")
     ] = None,
+    counters: Annotated[
+        CountersChoice,
+        typer.Option("--counters", help="Full verdicts profiled with ncu on a GPU, where it is permitted (5 s each)."),
+    ] = CountersChoice.best,
     resume: Annotated[Path | None, typer.Option("--resume", help="Continue this run folder.")] = None,
     seed: SeedOpt = 0,
     out: OutOpt = Path("runs"),
@@ -127,8 +139,7 @@ def optimize(
     settings = OptimizeSettings(
         problem=problem, device=device.value, arch=arch, overrides=_overrides(set_), inputs=inputs,
         mode=mode.value, precision=precision.value, policy=policy, budget=budget, verdicts=verdicts,
-        minutes=minutes,
-        max_cost=max_cost, resume=resume, seed=seed, out=out,
+        minutes=minutes, max_cost=max_cost, counters=counters.value, resume=resume, seed=seed, out=out,
     )  # fmt: skip
     with display:
         raise typer.Exit(run_optimize(settings, display))
@@ -196,6 +207,18 @@ def export(
     if as_ is ExportKind.extension:
         raise UserError("export --as extension is not there yet; use --as cu or --as model_new")
     raise typer.Exit(run_export(run, "cu" if as_ is ExportKind.cu else "model_new", to, json=json))
+
+
+@app.command()
+def report(
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    to: Annotated[Path | None, typer.Option("--to", help="Where to write (default: report.html in the run).")] = None,
+    json: JsonOpt = False,
+) -> None:
+    """Write what a run tried and found as one self-contained page."""
+    from warpsmith.app.report import run_report
+
+    raise typer.Exit(run_report(run, to, json=json))
 
 
 @app.command()

@@ -10,14 +10,13 @@ import tempfile
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
 
+from warpsmith.app.doctor_checks import Check
+from warpsmith.app.doctor_isolation import compile_probe, isolation_checks
 from warpsmith.kernels.errors import WarpsmithError
-from warpsmith.kernels.records import Candidate, KernelStep, LaunchPlan, Record
-from warpsmith.sandbox.compile_pool import CompileWorker
 from warpsmith.sandbox.driver_probe import DriverFacts, probe
 from warpsmith.sandbox.nvrtc import INSTALL_HINT, Nvrtc, include_dirs, load_nvrtc
-from warpsmith.tools.compile import Compiler
+from warpsmith.tools import counters_ncu
 from warpsmith.tools.compile_cache import CACHE_VARIABLE, default_cache_dir
 
 MIN_PYTHON = (3, 11)
@@ -27,17 +26,6 @@ FREE_FAIL, FREE_WARN = 200 << 20, 2 << 30
 
 _EMULATOR = "warpsmith.sandbox.emulator"
 _CUPY_WHEELS = ("cupy-cuda12x", "cupy-cuda13x", "cupy")
-_PROBE_KERNEL = 'extern "C" __global__ void probe(float* y) { y[threadIdx.x] = 2.0f * threadIdx.x; }\n'
-
-
-class Check(Record):
-    """One thing looked at."""
-
-    name: str
-    state: Literal["ok", "warn", "fail"]
-    detail: str
-    remedy: str | None = None
-    """What to do about it; None where nothing needs to be done."""
 
 
 def diagnose(*, runs_dir: Path = Path("runs"), cache_dir: Path | None = None) -> list[Check]:
@@ -50,7 +38,6 @@ def diagnose(*, runs_dir: Path = Path("runs"), cache_dir: Path | None = None) ->
         check_torch(),
         check_nvrtc(),
         check_compile(nvrtc),
-        check_isolation(nvrtc),
         check_headers(nvrtc),
         check_driver(facts),
         check_match(facts, nvrtc),
@@ -61,6 +48,7 @@ def diagnose(*, runs_dir: Path = Path("runs"), cache_dir: Path | None = None) ->
         check_disk("disk of the cache", cache),
         check_disk("disk of the runs", runs_dir),
         check_profiler(facts),
+        *isolation_checks(nvrtc, facts),
     ]
 
 
@@ -106,15 +94,10 @@ def check_compile(nvrtc: Nvrtc | None) -> Check:
     """A kernel really compiles to a cubin, through a compiler process and a fresh cache."""
     if nvrtc is None:
         return Check(name="compile", state="fail", detail="no NVRTC", remedy=INSTALL_HINT)
-    step = KernelStep(kernel="probe", grid=(1, 1, 1), block=(32, 1, 1), args=("out0",))
-    candidate = Candidate(source=_PROBE_KERNEL, plan=LaunchPlan(steps=(step,)))
     arch = "sm_90" if 90 in nvrtc.archs else f"sm_{nvrtc.archs[-1]}"
     try:
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            Compiler(arch, cache_dir=Path(folder), jobs=1, nvrtc=nvrtc) as compiler,
-        ):
-            report = compiler.compile(candidate)
+        with tempfile.TemporaryDirectory() as folder:
+            report = compile_probe(nvrtc, arch, Path(folder))
     except (WarpsmithError, OSError) as error:
         return Check(name="compile", state="fail", detail=str(error), remedy="reinstall NVRTC: " + INSTALL_HINT)
     if report.failure is not None:
@@ -123,26 +106,6 @@ def check_compile(nvrtc: Nvrtc | None) -> Check:
     registers = report.resources["probe"].registers
     detail = f"{arch} in {1e3 * report.seconds:.0f} ms, {registers} registers"
     return Check(name="compile", state="ok", detail=detail)
-
-
-def check_isolation(nvrtc: Nvrtc | None) -> Check:
-    """Whether compiler processes are kept from reading other files."""
-    if nvrtc is None:
-        return Check(name="isolation", state="warn", detail="not tried without NVRTC", remedy=INSTALL_HINT)
-    try:
-        worker = CompileWorker(nvrtc.library)
-    except WarpsmithError as error:
-        return Check(name="isolation", state="fail", detail=str(error), remedy="see the check `nvrtc`")
-    confined = worker.confined
-    worker.close()
-    if confined:
-        return Check(name="isolation", state="ok", detail="compiler processes read only what they need (Landlock)")
-    return Check(
-        name="isolation",
-        state="warn",
-        detail="this kernel has no Landlock: an #include in a foreign source may read any file you can read",
-        remedy="use Linux 5.13 or later with Landlock enabled, or judge only sources you trust",
-    )
 
 
 def check_headers(nvrtc: Nvrtc | None) -> Check:
@@ -264,13 +227,13 @@ def check_disk(name: str, folder: Path, usage: Callable[[Path], int] | None = No
 
 def check_profiler(facts: DriverFacts) -> Check:
     """Nsight Compute, which gives hardware counters on a GPU."""
-    found = shutil.which("ncu")
-    if found:
-        return Check(name="ncu", state="ok", detail=Path(found).name + " found")
     if not facts.devices:
         return Check(name="ncu", state="ok", detail="not needed without a GPU; the emulator counts")
-    remedy = "install Nsight Compute for hardware counters; emulated and static ones are used without it"
-    return Check(name="ncu", state="warn", detail="not found", remedy=remedy)
+    found = counters_ncu.probe()
+    if isinstance(found, counters_ncu.Ncu):
+        return Check(name="ncu", state="ok", detail=f"{found.path}; nothing forbids reading counters")
+    remedy = f"{found.remedy}; static figures are used without it"
+    return Check(name="ncu", state="warn", detail=found.message, remedy=remedy)
 
 
 def _nvrtc_or_none() -> Nvrtc | None:

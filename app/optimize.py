@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from warpsmith.agents.registry import make_policy
+from warpsmith.app.audit import audit_problem
 from warpsmith.app.display import Display
+from warpsmith.app.report import write_report
+from warpsmith.app.report_space import space_document
 from warpsmith.app.wording import count, verdict_text
 from warpsmith.app.workbench import Bench, open_bench, open_run, roof_for, specs_of, write_manifest
 from warpsmith.graph.run import SearchResult, run_search
@@ -18,6 +21,7 @@ from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.family import KernelSpec
 from warpsmith.kernels.records import SCHEMA_VERSION
 from warpsmith.tools.export import export
+from warpsmith.tools.insight import Wanted
 from warpsmith.tools.store import RunStore
 
 INTERRUPTED = 130
@@ -41,6 +45,7 @@ class OptimizeSettings:
     verdicts: int = 4
     minutes: float | None = None
     max_cost: float | None = None
+    counters: Wanted = "best"
     resume: Path | None = None
     seed: int = 0
     out: Path = Path("runs")
@@ -90,7 +95,10 @@ def optimize_bench(bench: Bench, settings: OptimizeSettings, display: Display) -
         store = open_run(settings.resume, bench)
     else:
         store = RunStore.create(Path(bench.problem.ref.path).stem, settings.out)
-        problem = {"problem": bench.problem.ref.model_dump(mode="json"), "given": settings.problem}
+        problem = {
+            "problem": bench.problem.ref.model_dump(mode="json"), "given": settings.problem,
+            "space": space_document(specs, bench.machine.model),
+        }  # fmt: skip
         write_manifest(store, bench, settings.config() | problem, settings.seed)
     with store:
         display.phase(f"{bench.plan().describe().splitlines()[0]}; {bench.machine.label}")
@@ -98,6 +106,7 @@ def optimize_bench(bench: Bench, settings: OptimizeSettings, display: Display) -
         if result.best is not None:
             store.write_best(store.get_candidate(result.best.candidate), result.best)
             _write_model_new(store, display)
+        _write_report(store, display)
         return Finished(store.folder, result, bench.machine.label)
 
 
@@ -107,6 +116,14 @@ def _write_model_new(store: RunStore, display: Display) -> None:
         export(store, "model_new")
     except UserError as error:
         display.note(f"no model_new.py: {error}")
+
+
+def _write_report(store: RunStore, display: Display) -> None:
+    """A page more or less takes nothing from the run."""
+    try:
+        write_report(store)
+    except UserError as error:
+        display.note(f"no report.html: {error}")
 
 
 async def _search(
@@ -122,7 +139,12 @@ async def _search(
         if kind == "phase":
             display.phase(str(data["text"]))
 
-    async with bench.evaluator(specs, store, roof_for(specs, bench.machine), notify) as evaluator:
+    roof = roof_for(specs, bench.machine)
+    async with bench.evaluator(specs, store, roof, notify, counters=settings.counters) as evaluator:
+        await audit_problem(evaluator, store, display)
+        if evaluator.isolation is not None:
+            facts = store.manifest().model_copy(update={"isolation": evaluator.isolation.document()})
+            store.write_manifest(facts)
         return await run_search(list(specs.values()), evaluator, store, wanted, display.event)
 
 

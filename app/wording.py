@@ -53,6 +53,12 @@ def speedup_text(outcome: Outcome) -> list[str]:
     return lines
 
 
+def share_text(own_share: float, steps: int | None) -> str:
+    """Whose kernels take the device time."""
+    measured = f", measured over {count(steps, 'step')}" if steps else ""
+    return f"own kernels take {own_share:.1%} of the device time{measured}"
+
+
 def verdict_text(outcome: Outcome) -> str:
     """The whole verdict on one candidate, for a reader."""
     lines = [f"candidate {outcome.candidate}: {outcome.status}"]
@@ -65,12 +71,15 @@ def verdict_text(outcome: Outcome) -> str:
             f"error ratio to eager {_figure(outcome.error_ratio)}, "
             f"max abs error {_figure(outcome.max_abs_error)}"
         )
+        lines += _shapes_text(outcome)
     if outcome.time_us is not None:
         q = outcome.time_us
         lines.append(f"  {duration(q.p50)} measured (p10 {duration(q.p10)}, p90 {duration(q.p90)}, n={q.n})")
     elif outcome.estimated_us is not None and outcome.correct:
         lines.append(f"  {duration(outcome.estimated_us)} estimated by the cost model, not measured")
     lines += speedup_text(outcome)
+    if outcome.own_share is not None:
+        lines.append(f"  {share_text(outcome.own_share, len(outcome.steps_us) if outcome.steps_us else None)}")
     if outcome.roofline_fraction is not None:
         lines.append(f"  {outcome.roofline_fraction:.0%} of the roofline")
     if outcome.registers is not None:
@@ -79,6 +88,15 @@ def verdict_text(outcome: Outcome) -> str:
         )
     lines += [f"  warning: {text}" for text in outcome.warnings]
     return "\n".join(lines)
+
+
+def _shapes_text(outcome: Outcome) -> list[str]:
+    """For which shapes the verdict holds."""
+    if outcome.shape_specific is None:
+        return []
+    if outcome.shape_specific:
+        return ["  holds for the declared shape alone: no other shape was judged"]
+    return ["  holds at hidden shapes as well"]
 
 
 def _figure(value: float | None) -> str:

@@ -8,6 +8,7 @@ import platform
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,14 @@ from warpsmith.kernels.plan import Plan, plan
 from warpsmith.kernels.problem import Problem, load_problem
 from warpsmith.kernels.records import Candidate, CompileReport, RunManifest
 from warpsmith.tools.compile import Compiler
-from warpsmith.tools.evaluate import Evaluator, Notify, Roof, roof_of
+from warpsmith.tools.cross_examine import CrossExaminer
+from warpsmith.tools.evaluate import Evaluator
+from warpsmith.tools.hidden_shapes import BUDGETS, HiddenShapes
+from warpsmith.tools.insight import Insight, Wanted
+from warpsmith.tools.outcomes import Roof, roof_of
 from warpsmith.tools.store import RunStore, utc_now
 from warpsmith.tools.target import Target
+from warpsmith.tools.workers import Notify
 
 DEFAULT_ARCH = "sm_90"
 _VERSIONED = ("torch", "numpy", "langgraph", "pydantic", "cupy-cuda13x", "cupy-cuda12x")
@@ -45,38 +51,57 @@ class Machine:
         return f"gpu:{self.model.name}" if self.target.kind == "gpu" else f"emulator:{self.target.arch}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Bench:
     """A problem laid out on a machine."""
 
     problem: Problem
-    graph: OpGraph
     machine: Machine
     compiler: Compiler
+
+    @cached_property
+    def graph(self) -> OpGraph:
+        """The problem's graph, captured where kernels are to be made for it: judging those of others needs none.
+        Raises NotYetError for what no family covers."""
+        return capture(self.problem)
 
     def plan(self) -> Plan:
         """The one region of the graph. Raises NotYetError naming the node that needs more."""
         return plan(self.graph)
 
     def evaluator(
-        self, specs: Mapping[str, KernelSpec], store: RunStore | None, roof: Roof | None, notify: Notify | None = None
-    ) -> Evaluator:
-        """An evaluator whose estimates come from the spec of the candidate's family."""
+        self, specs: Mapping[str, KernelSpec], store: RunStore | None, roof: Roof | None, notify: Notify | None = None,
+        *, counters: Wanted = "none",
+    ) -> Evaluator:  # fmt: skip
+        """An evaluator whose estimates come from the spec of the candidate's family. `counters`: who is profiled."""
 
         def estimate(candidate: Candidate, report: CompileReport) -> float | None:
             spec = specs.get(candidate.family)
             return estimate_us(spec, dict(candidate.values), report) if spec is not None else None
 
+        hidden = self._hidden(specs, self.machine.target.kind)
         return Evaluator(
             self.problem.ref, self.problem.hash, self.machine.target, self.compiler, store=store, estimate=estimate,
-            roof=roof, jobs=2, notify=notify,
+            roof=roof, jobs=2, notify=notify, hidden=hidden, cross=self._cross(specs),
+            insight=Insight(self.machine.model, counters),
         )  # fmt: skip
+
+    def _cross(self, specs: Mapping[str, KernelSpec]) -> CrossExaminer | None:
+        """On a GPU: the emulator's second opinion."""
+        if self.machine.target.kind != "gpu":
+            return None
+        jobs = max(1, min(6, (os.cpu_count() or 2) // 3))
+        return CrossExaminer(self.problem, self._hidden(specs, "cpu"), self.compiler, jobs=jobs)
+
+    def _hidden(self, specs: Mapping[str, KernelSpec], kind: str) -> HiddenShapes:
+        """Shapes beyond the declared one. Judging what no template made needs no graph."""
+        return HiddenShapes(self.problem, self.graph if specs else None, specs, BUDGETS[kind])
 
 
 def open_bench(
     target: str, *, device: str, arch: str | None, overrides: Mapping[str, str], inputs: str | None, mode: str
 ) -> Bench:
-    """Load and capture the problem, find the machine, open its compiler. Every fault of the input is a UserError."""
+    """Load the problem, find the machine, open its compiler. Every fault of the input is a UserError."""
     problem = load_problem(target, overrides=overrides, inputs=inputs, mode="train" if mode == "train" else "eval")
     return bench_for(problem, device=device, arch=arch)
 
@@ -85,7 +110,7 @@ def bench_for(problem: Problem, *, device: str, arch: str | None) -> Bench:
     """The same for a problem that is loaded already."""
     machine = find_machine(device, arch)
     compiler = Compiler(machine.target.arch, jobs=min(8, max(2, os.cpu_count() or 2)))
-    return Bench(problem, capture(problem), machine, compiler)
+    return Bench(problem, machine, compiler)
 
 
 def find_machine(device: str, arch: str | None) -> Machine:

@@ -7,6 +7,7 @@ import io
 import logging
 import operator
 import re
+import threading
 import types
 import warnings
 from collections.abc import Iterator
@@ -145,17 +146,25 @@ def _fake_like(tensor: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
     return torch.nn.Parameter(fake, requires_grad=False) if isinstance(tensor, torch.nn.Parameter) else fake
 
 
+_one_at_a_time = threading.RLock()
+
+
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """torch logs and prints the trace of an operator that fails; the user gets one line from us instead."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
+    """torch logs and prints the trace of an operator that fails; the user gets one line from us instead. All of this is
+    the process's own: one capture at a time, and standard output stays where it is while another thread may write."""
+    with _one_at_a_time, warnings.catch_warnings():
+        before = logging.root.manager.disable
+        logging.disable(logging.CRITICAL)
+        warnings.simplefilter("ignore")
+        try:
+            if threading.current_thread() is threading.main_thread():
+                with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+                    yield
+            else:
+                yield
+        finally:
+            logging.disable(before)
 
 
 def _export(instance: Instance, floats: list[int]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +53,16 @@ def parse_inputs(text: str) -> tuple[TensorInput | int | float, ...]:
 def draw(items: tuple[TensorInput | int | float, ...]) -> list[Any]:
     """Draw every tensor of a parsed description on the default device; numbers stay as they are."""
     return [item.draw() if isinstance(item, TensorInput) else item for item in items]
+
+
+def described(items: Iterable[TensorInput | int | float]) -> str:
+    """The description that `parse_inputs` reads as these items."""
+    names = {dtype: name for name, dtype in DTYPES.items()}
+    texts = []
+    for item in items:
+        sizes = ",".join(map(str, item.shape)) if isinstance(item, TensorInput) else ""
+        texts.append(f"{names[item.dtype]}[{sizes}]" if isinstance(item, TensorInput) else repr(item))
+    return " ".join(texts)
 
 
 def _parse_token(token: str) -> TensorInput | int | float:

@@ -40,16 +40,21 @@ class Occupancy:
 def occupancy(device: DeviceModel, *, threads: int, registers: int, shared_bytes: int = 0) -> Occupancy:
     """Occupancy of blocks of `threads` with `registers` a thread and `shared_bytes` (static + dynamic) a
     block."""
+    limits = block_limits(device, threads=threads, registers=registers, shared_bytes=shared_bytes)
+    limiter = min(limits, key=lambda name: limits[name])
     warps = -(-threads // WARP)
-    max_warps = device.threads_per_sm // WARP
-    limits: dict[Limiter, int] = {
-        "threads": max_warps // warps if 0 < threads <= MAX_THREADS else 0,
+    return Occupancy(limits[limiter], limits[limiter] * warps, device.threads_per_sm // WARP, limiter)
+
+
+def block_limits(device: DeviceModel, *, threads: int, registers: int, shared_bytes: int = 0) -> dict[Limiter, int]:
+    """Blocks an SM could hold if one resource alone limited it."""
+    warps = -(-threads // WARP)
+    return {
+        "threads": device.threads_per_sm // WARP // warps if 0 < threads <= MAX_THREADS else 0,
         "registers": _blocks_by_registers(device, warps, registers),
         "shared": _blocks_by_shared(device, shared_bytes),
         "blocks": device.blocks_per_sm,
     }
-    limiter = min(limits, key=lambda name: limits[name])
-    return Occupancy(limits[limiter], limits[limiter] * warps, max_warps, limiter)
 
 
 def waves(device: DeviceModel, occupied: Occupancy, blocks: int) -> float:

@@ -27,6 +27,7 @@ from warpsmith.kernels.live import LiveFacts, load_live, read_facts, save_live, 
 from warpsmith.kernels.overrides import describe_settable, locate, run_module, settable
 from warpsmith.kernels.placement import placed
 from warpsmith.kernels.records import Record, content_hash
+from warpsmith.kernels.resize import resized
 
 Mode = Literal["eval", "train"]
 _SEED_RANGE = 2**62
@@ -69,6 +70,8 @@ class ProblemRef(Record):
     overrides: dict[str, str] = Field(default_factory=dict)
     """Module-level constant -> Python literal."""
     inputs: str | None = None
+    sizes: tuple[tuple[int, ...] | None, ...] | None = None
+    """Shapes, by flat position, that drawn tensor inputs are cut or repeated to; None: as drawn."""
     mode: Mode = "eval"
     lifted: dict[str, StoredTensor] | None = None
     """Tensors that forward itself creates (`param:lifted_tensor_N`); None: not traced yet."""
@@ -138,7 +141,8 @@ class Problem:
         """SHA-256 over source code, callable, overrides, inputs and mode; the path does not count."""
         overrides = {name: repr(ast.literal_eval(text)) for name, text in self._ref.overrides.items()}
         identity = self._facts.fingerprint if self._facts else self.source
-        return content_hash([identity, self._ref.callable, overrides, self._ref.inputs, self.mode])
+        named: list[Any] = [identity, self._ref.callable, overrides, self._ref.inputs, self.mode]
+        return content_hash(named if self._ref.sizes is None else [*named, self._ref.sizes])
 
     @property
     def constants(self) -> dict[str, torch.Tensor]:
@@ -239,7 +243,8 @@ class Problem:
         return FunctionModule(target)
 
     def _first_inputs(self, device: str) -> tuple[list[Any], pytree.TreeSpec]:
-        return pytree.tree_flatten(_to_device(copy.deepcopy(self._saved[1]), device))
+        flat, structure = pytree.tree_flatten(_to_device(copy.deepcopy(self._saved[1]), device))
+        return resized(flat, self._ref.sizes), structure
 
     def _draw_inputs(self, device: str, seed: int) -> tuple[list[Any], pytree.TreeSpec]:
         with _seeded(2 * seed + 1, device), torch.device(device):
@@ -254,7 +259,7 @@ class Problem:
         flat, structure = pytree.tree_flatten(_to_device(tuple(drawn), device))
         if not any(isinstance(leaf, torch.Tensor) for leaf in flat):
             raise UserError(f"{self.path}: get_inputs() returns no tensors; return a list of tensors")
-        return flat, structure
+        return resized(flat, self._ref.sizes), structure
 
     def _call_get_inputs(self, get_inputs: Callable[[], Any]) -> Any:
         try:

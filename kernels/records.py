@@ -140,7 +140,8 @@ class CompileReport(Record):
 
 
 class Counters(Record):
-    """Hardware-like counts of one run of a candidate, per kernel name; the source says how they were had."""
+    """Hardware-like counts of one run of a candidate, per kernel name; the source says how they were had. An outcome's
+    have the names and units of the table in `tools/counters.py`, a launch's those of its backend."""
 
     source: Literal["ncu", "emulated", "static"]
     kernels: dict[str, dict[str, float]]
@@ -225,6 +226,8 @@ class Outcome(Record):
     """True where only the declared shape was judged (foreign candidates), False where hidden shapes passed as well."""
     own_share: float | None = None
     """Share of the device time that the plan's own kernels take, measured step by step."""
+    steps_us: tuple[float, ...] | None = None
+    """Median device time of each step of the plan in microseconds, in order; of a plan of one own kernel, None."""
     isolation: str | None = None
     """Profile of the process that judged: `strict`, `user` or `bare`."""
     samples: str | None = None

@@ -1,134 +1,39 @@
-"""Compiler processes as seen by their parent: start one, ask it with a deadline, kill and replace it."""
+"""Compiler processes side by side: jobs wait for one of a few lanes, and slow compiles leave theirs to others."""
 
 from __future__ import annotations
 
-import base64
-import os
-import signal
-import subprocess
-import sys
 import threading
-import time
 import weakref
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
-from warpsmith.kernels.errors import EnvironmentError_, SandboxTimeout, WorkerDied
-from warpsmith.sandbox.frames import FrameClosed, FrameTimeout, read_frame, write_frame
+from warpsmith.kernels.errors import WorkerDied
+from warpsmith.sandbox.compile_client import CompileReply, CompileWorker, TooMuchMemory
 
-START_TIMEOUT_S = 60.0
-"""For starting an interpreter and loading NVRTC on a busy machine; ordinarily about 0.1 s."""
+PATIENCE_S = 2.0
+"""A compile that takes longer goes on at the lowest priority, and another starts beside it: ordinary kernels take
+0.02 to 0.5 s, so whatever is slow holds up nobody but itself."""
 
-_KEPT_ENVIRONMENT = ("PATH", "HOME", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "TMPDIR", "LANG")
-"""Everything else (keys, tokens) stays with the parent."""
-
-
-@dataclass(frozen=True, slots=True)
-class CompileReply:
-    """What a compiler process answered."""
-
-    code: int
-    """`nvrtcResult`."""
-    description: str
-    log: str
-    ptx: str
-    cubin: bytes
-    seconds: float
-
-
-class CompileWorker:
-    """One compiler process. Not for use by two threads at once; ends with the thread that started it."""
-
-    def __init__(self, library: Path, folders: tuple[Path, ...] = ()) -> None:
-        """Start the process; headers come from `folders`. Raises EnvironmentError_ if it cannot compile."""
-        arguments = [
-            str(os.getpid()),
-            str(library.absolute()),
-            *(str(folder.absolute()) for folder in folders),
-        ]
-        command = [sys.executable, "-P", "-m", "warpsmith.sandbox.compile_worker", *arguments]
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=worker_environment(),
-            cwd="/",  # the working directory lands in line information
-            bufsize=0,
-            start_new_session=True,  # Ctrl-C in the terminal is the parent's to handle
-        )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._requests, self._answers = self._process.stdin, self._process.stdout
-        os.set_blocking(self._requests.fileno(), False)
-        try:
-            hello = read_frame(self._answers.fileno(), deadline=time.monotonic() + START_TIMEOUT_S)
-        except (FrameClosed, FrameTimeout) as error:
-            self.close()
-            message = "the compiler process does not start; `warpsmith doctor` says more"
-            raise EnvironmentError_(message) from error
-        if "error" in hello:
-            self.close()
-            raise EnvironmentError_(str(hello["error"]))
-        self.confined = bool(hello["confined"])
-        """Whether the kernel keeps the process from reading files it has no need of (Landlock)."""
-
-    @property
-    def pid(self) -> int:
-        """Process id."""
-        return self._process.pid
-
-    @property
-    def alive(self) -> bool:
-        """Whether the process still runs."""
-        return self._process.poll() is None
-
-    def compile(self, source: str, options: tuple[str, ...], timeout_s: float) -> CompileReply:
-        """One compile. Raises SandboxTimeout (the process is then dead) or WorkerDied."""
-        deadline = time.monotonic() + timeout_s
-        try:
-            request = {"source": source, "options": list(options)}
-            write_frame(self._requests.fileno(), request, deadline=deadline)
-            answer = read_frame(self._answers.fileno(), deadline=deadline)
-        except FrameTimeout as error:
-            self.close()
-            raise SandboxTimeout(f"no compile result after {timeout_s:g} s") from error
-        except (FrameClosed, OSError, ValueError) as error:
-            self.close()
-            raise WorkerDied(f"the compiler process ended ({self._ending()})") from error
-        answer["cubin"] = base64.b64decode(answer["cubin"])
-        return CompileReply(**answer)
-
-    def kill(self) -> None:
-        """Kill the process; a compile under way in another thread then raises WorkerDied."""
-        self._process.kill()
-
-    def close(self) -> None:
-        """Kill the process and reap it; closing twice is harmless."""
-        self._process.kill()
-        self._process.wait()
-        self._requests.close()
-        self._answers.close()
-
-    def _ending(self) -> str:
-        code = self._process.returncode
-        if code is not None and code < 0:
-            return signal.Signals(-code).name
-        return f"exit code {code}"
+_SLOW_LANES = 8
+"""So many slow compiles, at least, go on beside the ordinary ones."""
 
 
 class CompilePool:
-    """Up to `jobs` compiler processes, each driven by a thread of its own."""
+    """Up to `jobs` compiler processes for ordinary compiles and, besides, those that were found slow."""
 
-    def __init__(self, library: Path, *, jobs: int, folders: tuple[Path, ...] = ()) -> None:
+    def __init__(
+        self, library: Path, *, jobs: int, folders: tuple[Path, ...] = (), patience_s: float = PATIENCE_S
+    ) -> None:
         """Nothing starts before the first compile; `folders` are searched for headers."""
-        self._library, self._folders = library, folders
-        self._local = threading.local()
+        self._library, self._folders, self._patience_s = library, folders, patience_s
         self._workers: weakref.WeakSet[CompileWorker] = weakref.WeakSet()
+        self._idle: list[CompileWorker] = []
+        self._lanes = threading.Semaphore(jobs)
         self._lock = threading.Lock()
-        # Own threads: a process set to die with its parent dies with the thread that started it (prctl(2)).
-        self._executor = ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="compile")
+        # Own threads: a process set to die with its parent dies with the thread that started it (prctl(2)), and these
+        # live as long as the pool.
+        threads = jobs + max(_SLOW_LANES, 4 * jobs)
+        self._executor = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="compile")
         self._finalizer = weakref.finalize(self, _shut_down, self._executor, self._workers, self._lock)
 
     def submit(self, source: str, options: tuple[str, ...], timeout_s: float) -> Future[CompileReply]:
@@ -150,24 +55,60 @@ class CompilePool:
         self._finalizer()
 
     def _run(self, source: str, options: tuple[str, ...], timeout_s: float) -> CompileReply:
+        lane = _Lane(self._lanes)
         try:
-            return self._worker().compile(source, options, timeout_s)
+            return self._in_lane(lane, source, options, timeout_s)
+        except TooMuchMemory:
+            raise
         except WorkerDied:
             if self.closed:
                 raise
+        finally:
+            lane.leave()
         # The process may have been killed from outside; only a second death says something about the source.
-        return self._worker().compile(source, options, timeout_s)
+        lane = _Lane(self._lanes)
+        try:
+            return self._in_lane(lane, source, options, timeout_s)
+        finally:
+            lane.leave()
 
-    def _worker(self) -> CompileWorker:
-        worker: CompileWorker | None = getattr(self._local, "worker", None)
-        if worker is None or not worker.alive:
-            if worker is not None:
-                worker.close()
-            worker = CompileWorker(self._library, self._folders)
+    def _in_lane(self, lane: _Lane, source: str, options: tuple[str, ...], timeout_s: float) -> CompileReply:
+        if self.closed:
+            raise WorkerDied("the compilers have been closed")
+        worker = self._take()
+        reply = worker.compile(source, options, timeout_s, patience_s=self._patience_s, on_slow=lane.leave)
+        with self._lock:
+            self._idle.append(worker)
+        return reply
+
+    def _take(self) -> CompileWorker:
+        """An idle process, else a new one."""
+        while True:
             with self._lock:
-                self._workers.add(worker)
-            self._local.worker = worker
+                worker = self._idle.pop() if self._idle else None
+            if worker is None:
+                break
+            if worker.alive and not worker.slowed:
+                return worker
+            worker.close()
+        worker = CompileWorker(self._library, self._folders)
+        with self._lock:
+            self._workers.add(worker)
         return worker
+
+
+class _Lane:
+    """A place among the ordinary compiles: taken when made, left once."""
+
+    def __init__(self, lanes: threading.Semaphore) -> None:
+        lanes.acquire()
+        self._lanes: threading.Semaphore | None = lanes
+
+    def leave(self) -> None:
+        """Lets another compile start; leaving twice is harmless."""
+        lanes, self._lanes = self._lanes, None
+        if lanes is not None:
+            lanes.release()
 
 
 def _shut_down(executor: ThreadPoolExecutor, workers: weakref.WeakSet[CompileWorker], lock: threading.Lock) -> None:
@@ -179,10 +120,3 @@ def _shut_down(executor: ThreadPoolExecutor, workers: weakref.WeakSet[CompileWor
     executor.shutdown(wait=True)
     for worker in running:
         worker.close()
-
-
-def worker_environment() -> dict[str, str]:
-    """The environment of worker processes: no keys or tokens, and the parent's import path made absolute."""
-    environment = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
-    entries = [str(Path(entry).resolve()) for entry in sys.path if entry]
-    return environment | {"PYTHONPATH": os.pathsep.join(entries), "PYTHONDONTWRITEBYTECODE": "1"}

@@ -1,7 +1,8 @@
 """A compiler process: reads framed requests on standard input, runs NVRTC, answers on standard output.
 
-Started by `compile_pool.CompileWorker` as a plain interpreter, so it imports neither torch nor pydantic. It
-dies with its parent, holds no secrets (the parent makes its environment) and reads only what a compile needs.
+Started by `compile_client.CompileWorker` as a plain interpreter, so it imports neither torch nor pydantic. It dies with
+its parent, holds no secrets (the parent makes its environment), reads only what a compile needs, writes no file, and
+has no network, no children and no signals.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import base64
 import ctypes
 import os
-import resource
 import signal
 import sys
 import time
@@ -18,13 +18,15 @@ from typing import Any
 
 from warpsmith.kernels.errors import WarpsmithError
 from warpsmith.sandbox.frames import FrameClosed, read_frame, write_frame
-from warpsmith.sandbox.landlock import allow_only_reading
+from warpsmith.sandbox.isolation import limits
+from warpsmith.sandbox.isolation.policy import requested
+from warpsmith.sandbox.isolation.profile import confine_compiler
 from warpsmith.sandbox.nvrtc import Nvrtc
 
 LOG_LIMIT = 256 << 10
 """Characters of log that travel: half from the head (first errors), half from the tail (what ptxas says)."""
 
-MEMORY_LIMIT = 8 << 30
+MEMORY_LIMIT = 4 << 30
 """Bytes of address space: ordinary compiles need under 0.5 GB, runaway template expansion any amount."""
 
 _PR_SET_PDEATHSIG = 1
@@ -37,15 +39,15 @@ def main(arguments: list[str]) -> int:
     _die_with(parent)
     answers = os.dup(1)
     os.dup2(2, 1)  # whatever the compiler prints must not land between the frames
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
     try:
+        profile = requested()
         nvrtc = Nvrtc(library)
     except WarpsmithError as error:
         write_frame(answers, {"error": str(error)})
         return error.exit_code
-    confined = allow_only_reading((library.parent, *folders, *_runtime_folders()))
-    write_frame(answers, {"version": nvrtc.version, "confined": confined})
+    readable = (library.parent, *folders, *_runtime_folders())
+    layers = confine_compiler(readable, memory_bytes=MEMORY_LIMIT, bare=profile == "bare")
+    write_frame(answers, {"version": nvrtc.version, "layers": layers})
     includes = tuple(f"--include-path={folder}" for folder in folders)
     while True:
         try:
@@ -57,6 +59,7 @@ def main(arguments: list[str]) -> int:
 
 def _answer(nvrtc: Nvrtc, includes: tuple[str, ...], request: dict[str, Any]) -> dict[str, Any]:
     began = time.perf_counter()
+    limits.allow_cpu(request["cpu_s"])
     done = nvrtc.compile(request["source"], options=(*request["options"], *includes))
     return {
         "code": done.code,

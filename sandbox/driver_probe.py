@@ -14,7 +14,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from warpsmith.sandbox.compile_pool import worker_environment
+from warpsmith.sandbox.compile_client import worker_environment
 
 PROBE_TIMEOUT_S = 60.0
 

@@ -1,8 +1,8 @@
 """The child side of the process host: a nursery that imports once and forks runners, which answer calls.
 
-Started as `python -m warpsmith.sandbox.process CONTROL_FD PARENT_PID MODULE...`. The nursery never touches
-the GPU, so a runner that crashed or hung is replaced by a fork in well under a second. Everything here dies
-with its parent.
+Started as `python -m warpsmith.sandbox.process CONTROL_FD PARENT_PID`; the first message on the control socket
+holds the isolation policy and the modules to import. The nursery never touches the GPU, so a runner that crashed
+or hung is replaced by a fork in well under a second. Everything here dies with its parent.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import ctypes
 import importlib
 import json
 import os
-import resource
 import select
 import signal
 import socket
@@ -21,8 +20,16 @@ import threading
 import traceback
 from typing import Any
 
+from warpsmith.sandbox.isolation.namespaces import bubblewrap
+from warpsmith.sandbox.isolation.policy import Policy
+from warpsmith.sandbox.isolation.profile import confine_runner, settle
+
 _PR_SET_PDEATHSIG = 1
 _HEADER = struct.Struct(">Q")
+_MESSAGE = "WARPSMITH_NURSERY"
+"""Environment variable by which the first message reaches a nursery that bubblewrap has started anew."""
+_MOST_BYTES = 1 << 30
+"""A longer message is a broken stream."""
 _retiring = threading.Event()
 
 
@@ -38,7 +45,8 @@ def receive(sock: socket.socket) -> dict[str, Any] | None:
     header = _read(sock, _HEADER.size)
     if header is None:
         return None
-    data = _read(sock, _HEADER.unpack(header)[0])
+    (length,) = _HEADER.unpack(header)
+    data = _read(sock, length) if length <= _MOST_BYTES else None
     if data is None:
         return None
     message: dict[str, Any] = json.loads(data)
@@ -64,10 +72,11 @@ def _read(sock: socket.socket, count: int) -> bytes | None:
     return b"".join(parts)
 
 
-def _die_with(parent: int) -> None:
-    """Asks the kernel to kill this process when its parent ends; ends at once if it has ended already."""
+def _die_with(parent: int | None) -> None:
+    """Asks the kernel to kill this process when its parent ends; ends at once if it has ended already (a parent in
+    another pid namespace, None, cannot be asked after; its socket tells)."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
+    if parent is not None and os.getppid() != parent:
         os._exit(1)
 
 
@@ -92,9 +101,9 @@ def _answer(message: dict[str, Any]) -> dict[str, Any]:
         return {"error": type(error).__name__, "message": text, "traceback": traceback.format_exc(limit=-12)}
 
 
-def _serve(sock: socket.socket) -> None:
+def _serve(sock: socket.socket, isolation: dict[str, Any]) -> None:
     """Answers calls until the host closes the socket or a job retires the process."""
-    send(sock, {"ready": os.getpid()})
+    send(sock, {"ready": os.getpid(), "isolation": isolation})
     while (message := receive(sock)) is not None:
         reply = _answer(message)
         reply["retire"] = _retiring.is_set()
@@ -106,17 +115,18 @@ def _serve(sock: socket.socket) -> None:
             signal.pause()
 
 
-def _run(sock: socket.socket, parent: int) -> None:
+def _run(sock: socket.socket, parent: int, policy: Policy, settled: dict[str, str]) -> None:
     """The whole life of a runner."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()
+    isolation = confine_runner(policy, settled)
+    # After a change of user, which takes the wish back.
     _die_with(parent)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     threading.Thread(target=_watch, args=(sock,), daemon=True).start()
-    _serve(sock)
+    _serve(sock, isolation.document())
 
 
-def _nursery(control: socket.socket, modules: list[str]) -> None:
+def _nursery(control: socket.socket, modules: list[str], policy: Policy, settled: dict[str, str]) -> None:
     """Imports the modules (those marked `?` if they are there), then forks a runner for each socket that
     the host sends."""
     for name in modules:
@@ -133,7 +143,7 @@ def _nursery(control: socket.socket, modules: list[str]) -> None:
             return
         _reap(ended)
         if sockets:
-            _fork(control, sockets[0])
+            _fork(control, sockets[0], policy, settled)
         else:
             send(control, {"code": ended.get(int(request))})
 
@@ -147,7 +157,7 @@ def _reap(ended: dict[int, int]) -> None:
         return
 
 
-def _fork(control: socket.socket, handle: int) -> None:
+def _fork(control: socket.socket, handle: int, policy: Policy, settled: dict[str, str]) -> None:
     nursery = os.getpid()
     pid = os.fork()
     if pid:
@@ -156,7 +166,7 @@ def _fork(control: socket.socket, handle: int) -> None:
         return
     try:
         control.close()
-        _run(socket.socket(fileno=handle), nursery)
+        _run(socket.socket(fileno=handle), nursery, policy, settled)
         os._exit(0)
     except BaseException:
         traceback.print_exc()
@@ -166,9 +176,19 @@ def _fork(control: socket.socket, handle: int) -> None:
 
 def main(arguments: list[str]) -> None:
     """Entry point of the nursery."""
-    _die_with(int(arguments[1]))
+    _die_with(int(arguments[1]) or None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _nursery(socket.socket(fileno=int(arguments[0])), arguments[2:])
+    control = socket.socket(fileno=int(arguments[0]))
+    wrapped = os.environ.pop(_MESSAGE, None)
+    message = json.loads(wrapped) if wrapped else receive(control)
+    if message is None:
+        return
+    policy = Policy.of(message["policy"])
+    if not wrapped and policy.profile != "bare" and (command := bubblewrap()) is not None:
+        os.environ[_MESSAGE] = json.dumps(message)
+        os.execv(command[0], [*command, sys.executable, "-P", "-m", "warpsmith.sandbox.process", arguments[0], "0"])
+    policy, settled = settle(policy, wrapped=wrapped is not None)
+    _nursery(control, message["modules"], policy, settled)
 
 
 if __name__ == "__main__":

@@ -6,21 +6,42 @@ import asyncio
 import contextlib
 import os
 import re
+import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Self
 
 from warpsmith.kernels import errors
 from warpsmith.sandbox import process
+from warpsmith.sandbox.isolation import cgroup, watch
+from warpsmith.sandbox.isolation.folders import OwnFolder
+from warpsmith.sandbox.isolation.policy import Policy, memory_limit, requested
+from warpsmith.sandbox.isolation.profile import Isolation, shortfall
 
 _START_S = 180.0
 """Importing torch on a machine whose disk is cold."""
+
+CALLS_PER_RUNNER = 500
+"""After so many a fresh process takes over: what leaks in libraries stays small. A verdict takes two."""
+
+LOCKS_VARIABLE = "WARPSMITH_LOCKS"
+"""Environment variable naming the folder of device locks, which all runs of a machine share."""
+
+_LOOK_S = 0.25
+"""Seconds between two looks at the memory of a process that is at work."""
+
+_SCM_CREDENTIALS = 2
+_CREDENTIALS = struct.Struct("iII")
 
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS(WORD|WD|PHRASE)|CREDENTIAL|COOKIE|AUTH", re.IGNORECASE)
 _KEEP_PYTHON = {"PYTHONPATH", "PYTHONHASHSEED"}
@@ -50,9 +71,20 @@ def scrubbed(environment: Mapping[str, str]) -> dict[str, str]:
 class Worker:
     """A nursery process and its current runner. Use as an async context manager, one call at a time."""
 
-    def __init__(self, *, preload: Sequence[str] = ("torch",), environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        preload: Sequence[str] = ("torch",),
+        environment: Mapping[str, str] | None = None,
+        policy: Policy | None = None,
+    ) -> None:
+        """`policy` names what jobs read and write besides the system, the interpreter and this package."""
         self._preload = tuple(preload)
         self._environment = scrubbed(os.environ) | dict(environment or {})
+        self._policy = policy or Policy()
+        self._folder: OwnFolder | None = None
+        self._group: cgroup.Group | str = "off: not tried"
+        self._calls = 0
         self._nursery: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._runner: _Runner | None = None
@@ -60,6 +92,8 @@ class Worker:
         self._log: deque[bytes] = deque(maxlen=64)
         self.generation = 0
         """How many runners have been started: state kept by jobs is valid within one generation."""
+        self.isolation: Isolation | None = None
+        """Profile and layers of the newest runner; None before `start`."""
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -69,12 +103,13 @@ class Worker:
         self.close()
 
     async def start(self) -> None:
-        """Starts the nursery and waits for its imports; EnvironmentError_ with the end of its log if it
-        fails."""
+        """Starts the nursery, waits for its imports and forks the first runner; EnvironmentError_ with the end of its
+        log if it fails, or where a profile that was asked for cannot be had."""
         if self._nursery is None or self._nursery.poll() is not None:
             # Here, not in a helper thread: a child's death signal fires when the thread that made it ends.
             self._spawn()
             await asyncio.to_thread(self._await_nursery)
+            await asyncio.to_thread(self._first_runner)
 
     async def call(self, function: str, payload: Any, *, timeout_s: float) -> Any:
         """Runs `package.module:function` on plain data. Raises SandboxTimeout or WorkerDied (the next call
@@ -97,6 +132,11 @@ class Worker:
         if runner is not None:
             runner.kill()
 
+    def renew(self) -> None:
+        """Between two jobs: ends a runner that has answered very many calls."""
+        if self._calls >= CALLS_PER_RUNNER:
+            self.kill()
+
     def close(self) -> None:
         """Ends runner and nursery."""
         self.kill()
@@ -107,22 +147,59 @@ class Worker:
         if nursery is not None:
             nursery.kill()
             nursery.wait()
+        self._release()
+
+    def _release(self) -> None:
+        """Takes away what belonged to a nursery that has ended."""
+        if isinstance(self._group, cgroup.Group):
+            self._group.remove()
+        self._group = "off: not tried"
+        if self._folder is not None:
+            self._folder.remove()
+            self._folder = None
 
     def log_tail(self) -> str:
         """The end of what the child wrote to its standard error."""
         return b"".join(self._log).decode(errors="replace")[-2000:].strip()
 
     def _spawn(self) -> None:
+        self._release()
+        policy = self._complete_policy()
+        environment = self._environment | {"TMPDIR": policy.own[0], LOCKS_VARIABLE: policy.drop[0]}
         ours, theirs = socket.socketpair()
-        command = [sys.executable, "-P", "-m", "warpsmith.sandbox.process"]
-        command += [str(theirs.fileno()), str(os.getpid()), *self._preload]
+        command = [sys.executable, "-P", "-m", "warpsmith.sandbox.process", str(theirs.fileno()), str(os.getpid())]
         self._nursery = subprocess.Popen(
-            command, pass_fds=[theirs.fileno()], env=self._environment, start_new_session=True,
+            command, pass_fds=[theirs.fileno()], env=environment, start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
         )  # fmt: skip
         theirs.close()
         self._control = ours
         threading.Thread(target=self._drain, args=(self._nursery,), daemon=True).start()
+        if policy.profile != "bare":
+            self._group = cgroup.make(memory_bytes=policy.memory_bytes, processes=policy.processes)
+        if isinstance(self._group, cgroup.Group):
+            try:
+                self._group.add(self._nursery.pid)
+            except OSError as error:
+                self._group.remove()
+                self._group = f"off: {error.strerror}"
+        with contextlib.suppress(OSError):
+            process.send(ours, {"policy": policy.document(), "modules": list(self._preload)})
+
+    def _complete_policy(self) -> Policy:
+        """The policy with the worker's own folders, the profile asked for and a bound on memory."""
+        profile = self._policy.profile or requested()
+        self._folder = OwnFolder()
+        locks = Path(self._environment.get(LOCKS_VARIABLE) or Path(tempfile.gettempdir()) / "warpsmith-locks")
+        with contextlib.suppress(OSError):
+            locks.mkdir(exist_ok=True)
+            locks.chmod(0o1777)
+        policy = self._policy
+        self._policy = replace(policy, memory_bytes=policy.memory_bytes or memory_limit())
+        return replace(
+            self._policy, profile=profile, own=(str(self._folder.path), *policy.own),
+            drop=(str(locks), *policy.drop),
+        )  # fmt: skip
 
     def _drain(self, nursery: subprocess.Popen[bytes]) -> None:
         assert nursery.stderr is not None
@@ -142,9 +219,21 @@ class Worker:
             why = self.log_tail() or "no message"
             raise errors.EnvironmentError_(f"the worker process did not start: {why}")
 
+    def _first_runner(self) -> None:
+        self._runner = self._fork()
+        assert self.isolation is not None
+        why = shortfall(self._policy.profile or requested(), self.isolation)
+        if why is not None:
+            self.close()
+            raise errors.EnvironmentError_(why)
+
     def _call(self, function: str, payload: Any, timeout_s: float) -> Any:
         with self._busy:
+            if self._runner is not None and self._runner.gone():
+                # It ended between two calls: that is nothing the next one did.
+                self.kill()
             runner = self._runner = self._runner or self._fork()
+            self._calls += 1
             try:
                 reply = runner.ask({"call": function, "payload": payload}, timeout_s)
             except TimeoutError as error:
@@ -153,7 +242,8 @@ class Worker:
             if reply is None:
                 self._runner = None
                 runner.kill()
-                raise errors.WorkerDied(f"the process running {function} ended {self._how_ended(runner.pid)}")
+                ended = runner.excess or f"ended {self._how_ended(runner.inner_pid)}"
+                raise errors.WorkerDied(f"the process running {function} {ended}")
             if reply.get("retire"):
                 self.kill()
         if "error" in reply:
@@ -174,8 +264,12 @@ class Worker:
             self.close()
             raise errors.SandboxError(f"the worker process is gone: {self.log_tail() or 'no message'}")
         self.generation += 1
-        runner = _Runner(int(answer["pid"]), ours)
-        runner.await_ready()
+        self._calls = 0
+        runner = _Runner(int(answer["pid"]), ours, self._policy)
+        found = runner.await_ready()
+        layers = {**found["layers"], "cgroup": "on" if isinstance(self._group, cgroup.Group) else self._group}
+        layers["watchdog"] = f"on: {self._policy.memory_bytes / 1e9:.1f} GB, {self._policy.processes} processes"
+        self.isolation = Isolation(found["profile"], layers)
         return runner
 
     def _how_ended(self, pid: int) -> str:
@@ -199,33 +293,83 @@ class Worker:
 class _Runner:
     """One forked process and the socket to it."""
 
-    def __init__(self, pid: int, sock: socket.socket) -> None:
-        self.pid = pid
+    def __init__(self, inner_pid: int, sock: socket.socket, policy: Policy) -> None:
+        self.inner_pid = inner_pid
+        """Process id as the nursery sees it."""
+        self.pid = inner_pid
+        """The same as this process sees it; known when the runner is ready."""
+        self.excess: str | None = None
+        """Why it was stopped for what it took."""
         self._sock = sock
+        self._policy = policy
 
-    def await_ready(self) -> None:
+    def await_ready(self) -> dict[str, Any]:
+        """Waits for the first message and gives the isolation in it; the system says who sent it."""
         self._sock.settimeout(_START_S)
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         try:
+            self._read_sender()
             ready = process.receive(self._sock)
         except TimeoutError:
             ready = None
-        if ready is None:
+        if ready is None or "isolation" not in ready:
             self.kill()
             raise errors.SandboxError("a forked worker process ended before it was ready")
+        isolation: dict[str, Any] = ready["isolation"]
+        return isolation
+
+    def _read_sender(self) -> None:
+        """Looks at the first bytes without taking them: their sender's id, in this process's namespace."""
+        _, control, _, _ = self._sock.recvmsg(1, socket.CMSG_SPACE(_CREDENTIALS.size), socket.MSG_PEEK)
+        for _, kind, data in control:
+            if kind == _SCM_CREDENTIALS and len(data) >= _CREDENTIALS.size:
+                self.pid = _CREDENTIALS.unpack_from(data)[0] or self.pid
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
+
+    def gone(self) -> bool:
+        """Whether the other end has closed while nothing was asked of it."""
+        self._sock.setblocking(False)
+        try:
+            return self._sock.recv(1, socket.MSG_PEEK) == b""
+        except BlockingIOError:
+            return False
+        except ConnectionError:
+            return True
 
     def ask(self, message: dict[str, Any], timeout_s: float) -> dict[str, Any] | None:
+        """The reply, or None if the process ended (`excess` says whether we ended it). Raises TimeoutError."""
+        deadline = time.monotonic() + timeout_s
         self._sock.settimeout(timeout_s)
         try:
             process.send(self._sock, message)
         except (BrokenPipeError, ConnectionError):
             return None
+        self._wait(deadline)
+        self._sock.settimeout(max(0.001, deadline - time.monotonic()))
         return process.receive(self._sock)
 
+    def _wait(self, deadline: float) -> None:
+        """Returns when there is something to read; meanwhile looks at what the process and its children take."""
+        poll = select.poll()
+        poll.register(self._sock.fileno(), select.POLLIN)
+        while not poll.poll(1000 * min(_LOOK_S, max(0.0, deadline - time.monotonic()))):
+            if time.monotonic() > deadline:
+                raise TimeoutError
+            bounds = self._policy
+            why = watch.excess(self.pid, memory_bytes=bounds.memory_bytes, processes=bounds.processes)
+            if why is not None:
+                self.excess = f"was stopped: {why}"
+                self._end()
+
     def kill(self) -> None:
+        """Ends the process, its children, and the socket."""
+        self._end()
+        self._sock.close()
+
+    def _end(self) -> None:
         for end in (os.killpg, os.kill):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 end(self.pid, signal.SIGKILL)
-        self._sock.close()
 
 
 def _as_exception(reply: dict[str, Any]) -> Exception:
@@ -233,4 +377,7 @@ def _as_exception(reply: dict[str, Any]) -> Exception:
     if isinstance(kind, type) and issubclass(kind, errors.WarpsmithError):
         found: Exception = kind(reply["message"])
         return found
-    return RemoteError(f"{reply['error']}: {reply['message']}", reply.get("traceback", ""))
+    text = f"{reply['error']}: {reply['message']}"
+    if reply["error"] == "PermissionError":
+        text += "; worker processes read only what a problem needs: name other files in $WARPSMITH_READ"
+    return RemoteError(text, reply.get("traceback", ""))

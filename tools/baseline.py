@@ -11,9 +11,10 @@ from warpsmith.kernels.errors import EnvironmentError_
 from warpsmith.kernels.problem import ProblemRef
 from warpsmith.kernels.records import Failure, Quantiles, Record
 from warpsmith.sandbox.worker import Worker
-from warpsmith.tools.evaluate import preload_modules, worker_environment
+from warpsmith.tools.runner_policy import runner_policy
 from warpsmith.tools.statistics import quantiles
 from warpsmith.tools.target import Target
+from warpsmith.tools.workers import preload_modules, worker_environment
 
 MODES = ("eager", "compile", "max-autotune", "reduce-overhead")
 _TIMEOUT_S = 900.0
@@ -40,7 +41,9 @@ async def measure_baselines(
         "target": target.model_copy(update={"index": 0}).model_dump(mode="json"),
         "modes": list(modes),
     }
-    worker = Worker(preload=preload_modules(target), environment=worker_environment(target))
+    worker = Worker(
+        preload=preload_modules(target), environment=worker_environment(target), policy=runner_policy(target, ref)
+    )
     async with worker:
         reply = await worker.call("warpsmith.tools.baseline:run_job", payload, timeout_s=timeout_s)
     return Baselines.model_validate(reply)
@@ -48,16 +51,14 @@ async def measure_baselines(
 
 def run_job(payload: Mapping[str, Any]) -> dict[str, Any]:
     """Worker job. Payload: `problem`, `target`, `modes`. Gives Baselines."""
-    from warpsmith.sandbox.cuda.backend import CudaBackend
     from warpsmith.sandbox.cuda.facts import identity
     from warpsmith.sandbox.cuda.lock import exclusive
-    from warpsmith.tools.contenders import module_contenders
+    from warpsmith.tools.contenders import module_contenders, stage_for
     from warpsmith.tools.sampling import Sampler
     from warpsmith.tools.session import session_for
 
     session = session_for(payload)
-    backend = session.backend
-    assert isinstance(backend, CudaBackend)
+    backend = session.cuda()
     inputs = session.input_set("shipped") or session.input_set("normal")
     if inputs is None:
         raise EnvironmentError_(f"the module gives no usable result on this device: {session.dropped}")
@@ -65,8 +66,9 @@ def run_job(payload: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Quantiles] = {}
     with exclusive(identity().uuid):
         for contender in contenders:
-            sampler = Sampler(backend, [contender])
-            failure: Failure | None = sampler.warm_up(0.1)
+            stage = stage_for(session, inputs, short=False)
+            sampler = Sampler(backend, [contender], stage, health=backend.health)
+            failure: Failure | None = sampler.warm_up(0.1, 0.5)
             for _ in range(_ROUNDS):
                 failure = failure or sampler.round()
             if failure is None:

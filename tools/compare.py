@@ -3,44 +3,61 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
+from warpsmith.tools.sealed import Sealed, piece_of
+
+RULE_VERSION = 2
+"""Changes with whatever decides a verdict on numbers: audits of other versions count no more."""
 _CHUNK_GPU = 1 << 25
 _CHUNK_CPU = 1 << 21
 """Elements compared at a time: bounds the float64 temporaries (eight bytes each, about five of them)."""
-
-
 _EAGER_ROOM = 16
 """Times eager's largest error that the absolute bound leaves, for results that cancel: there eager itself may
 be off by more than a thousandth."""
-_FINE_STEPS = 0.25
-"""Share of elements at which eager misses: above it integers are counted in steps finer than the rounding."""
-_EXACT_ROOM = 4
-"""Times the share of integers at which eager differs from float64 that a candidate may have: which elements lie
-so near to a step that rounding decides is a matter of the order of operations."""
+_ALMOST_EXACT = 64
+"""Units in the last place of the largest element that a result may be off where eager is exact: methods that divide
+on the way (Winograd's) are not exact in float32. Of 16-bit results equality is asked."""
+_ROUNDING_RMS = 1 / math.sqrt(12)
+"""Rms error of a value rounded once, in units in the last place; its largest is a half."""
+_SMALLEST_STEP = 2.0**-8
+"""Elements below this share of the rms are counted in its steps: what cancels to nearly nothing has no digits."""
+NARROW_INSIDE = 2.0
+TF32_INSIDE = 4.0
+"""Bounds on the ratio where eager itself works below the precision of its output: no room for less."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What passes for one dtype. See docs on numerical acceptance for the measurements behind the
-    figures."""
+    """What passes for one dtype; docs/numerics.md has the rule, docs/results/numerics.md what it was chosen from."""
 
     rms_ratio: float
     max_ratio: float
     atol: float
     """In units of the reference's rms."""
     rtol: float
+    steps: tuple[float, float] | None = None
+    """Where rounding of the output is the largest error: bounds on the rms and on the largest error counted in each
+    element's own units in the last place, again as ratios to eager."""
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether ratios are bounded on every kind of input: honest orders of summation cannot show in a result that
+        is rounded so coarsely."""
+        return self.steps is not None
 
 
+_COARSE = Limits(rms_ratio=2, max_ratio=4, atol=1e-2, rtol=1e-2, steps=(3, 64))
 LIMITS = {
     torch.float32: Limits(rms_ratio=64, max_ratio=128, atol=1e-3, rtol=1e-3),
-    torch.float64: Limits(rms_ratio=64, max_ratio=128, atol=1e-9, rtol=1e-9),
-    torch.float16: Limits(rms_ratio=4, max_ratio=8, atol=1e-2, rtol=1e-2),
-    torch.bfloat16: Limits(rms_ratio=4, max_ratio=8, atol=5e-2, rtol=5e-2),
+    torch.float64: Limits(rms_ratio=1024, max_ratio=4096, atol=1e-9, rtol=1e-9),
+    torch.float16: _COARSE,
+    torch.bfloat16: replace(_COARSE, atol=5e-2, rtol=5e-2),
+    torch.float8_e4m3fn: replace(_COARSE, atol=0.25, rtol=0.25),
+    torch.float8_e5m2: replace(_COARSE, atol=0.5, rtol=0.5),
 }
 
 
@@ -52,13 +69,29 @@ class Yardstick:
     rms: float
     """Of the reference, over its finite elements."""
     eager_rms: float
-    """Eager's rms error, but at least one unit in the last place (rms)."""
+    """Eager's rms error, but at least that of rounding."""
     eager_max: float
-    """Eager's largest error, but at least the largest unit in the last place."""
-    finite: bool
-    """Whether the reference, rounded to the output's dtype, is finite everywhere."""
+    """Eager's largest error, but at least that of rounding."""
+    nonfinite: int
+    """Elements at which the reference, rounded to the output's dtype, is NaN or infinite."""
     eager_agrees: bool
     """Whether eager has its infinities and NaN in the same places."""
+    step_rms: float = _ROUNDING_RMS
+    step_max: float = 0.5
+    """Eager's errors in each element's own units in the last place; taken where the limits ask for them."""
+    inside: torch.dtype | None = None
+    """The precision that eager works in where that is below its output's; float32 stands for TF32."""
+    exact: bool = False
+    """Whether eager's result is float64's to the last bit."""
+    ulp_max: float = 0.0
+    """The largest unit in the last place of the reference."""
+    strict_rms: float | None = None
+    """`eager_rms` with TF32 switched off, where eager uses it."""
+
+    @property
+    def finite(self) -> bool:
+        """Whether the reference is finite everywhere."""
+        return self.nonfinite == 0
 
 
 def wider(first: Yardstick, other: Yardstick) -> Yardstick:
@@ -67,33 +100,20 @@ def wider(first: Yardstick, other: Yardstick) -> Yardstick:
         first,
         eager_rms=max(first.eager_rms, other.eager_rms),
         eager_max=max(first.eager_max, other.eager_max),
+        step_rms=max(first.step_rms, other.step_rms),
+        step_max=max(first.step_max, other.step_max),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class ExactYardstick:
-    """What eager gives for an output of integers or booleans, and how far that is from float64."""
+class Ratios:
+    """Errors as multiples of eager's."""
 
-    eager: torch.Tensor
-    share: float
-    """Of the elements at which eager differs from float64."""
+    rms: float
     largest: float
-    """Eager's largest deviation from float64."""
-
-
-def exact_yardstick(reference: torch.Tensor, eager: torch.Tensor) -> ExactYardstick:
-    """Measures eager's integers or booleans against those that float64 leads to."""
-    differing = largest = 0.0
-    for truth, value in _chunks(reference, eager):
-        differs = truth != value
-        differing += float(differs.sum())
-        largest = max(largest, _largest(_apart(truth, value)[differs]))
-    return ExactYardstick(eager, differing / max(1, eager.numel()), largest)
-
-
-def wider_exact(first: ExactYardstick, other: ExactYardstick) -> ExactYardstick:
-    """The first, with the larger deviation of both; shares of few elements can be zero by luck."""
-    return replace(first, share=max(first.share, other.share), largest=max(first.largest, other.largest))
+    step_rms: float
+    """In each element's own units in the last place; 0 where the limits do not ask for it."""
+    step_largest: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +123,9 @@ class Comparison:
     ratio: float | None
     max_abs_error: float | None
     problem: str | None = None
+    strict_ratio: float | None = None
+    """`ratio` to eager without TF32, where eager uses it."""
+    ratios: Ratios | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,203 +133,136 @@ class _Errors:
     """Sums over finite elements; `misplaced` counts infinities and NaN that do not match the
     reference's."""
 
-    square: float
-    largest: float
-    beyond: float
-    misplaced: float
+    square: float = 0.0
+    largest: float = 0.0
+    beyond: float = 0.0
+    misplaced: float = 0.0
+    step_square: float = 0.0
+    step_largest: float = 0.0
 
 
 def yardstick(reference: torch.Tensor, eager: torch.Tensor) -> Yardstick:
     """Measures eager against float64. Both hold the same shape; the reference may lie on another device."""
     count = max(1, reference.numel())
-    square = ulp_square = ulp_max = infinite = 0.0
-    for truth, value in _chunks(reference, eager):
-        rounded = truth.to(value.dtype)
+    square = ulp_square = ulp_max = nonfinite = 0.0
+    for truth, value in aligned_chunks(reference, eager):
+        rounded = truth.to(value.dtype).double()
         finite = rounded.isfinite()
-        usable = torch.where(finite, rounded, 0).abs()
-        step = _ulp(usable).double()
-        sums = torch.stack(
-            [usable.double().square().sum(), step.square().sum(), step.max(), (~finite).sum().double()]
-        ).tolist()
+        usable = torch.where(finite, rounded, 0).abs_()
+        step = _ulp(usable, value.dtype)
+        sums = torch.stack([usable.square().sum(), step.square().sum(), step.max(), (~finite).sum().double()]).tolist()
         square, ulp_square = square + sums[0], ulp_square + sums[1]
-        ulp_max, infinite = max(ulp_max, sums[2]), infinite + sums[3]
-    errors = _errors(reference, eager, None)
+        ulp_max, nonfinite = max(ulp_max, sums[2]), nonfinite + sums[3]
+    rms = math.sqrt(square / count)
+    coarse = LIMITS[eager.dtype].everywhere
+    errors = _errors(reference, eager, smallest=rms * _SMALLEST_STEP if coarse else None)
+    ulp_rms = math.sqrt(ulp_square / count) * (_ROUNDING_RMS if coarse else 1)
     return Yardstick(
-        rms=math.sqrt(square / count),
-        eager_rms=max(math.sqrt(errors.square / count), math.sqrt(ulp_square / count)) or 1.0,
-        eager_max=max(errors.largest, ulp_max) or 1.0,
-        finite=infinite == 0,
+        rms=rms,
+        eager_rms=max(math.sqrt(errors.square / count), ulp_rms) or 1.0,
+        eager_max=max(errors.largest, ulp_max * (0.5 if coarse else 1)) or 1.0,
+        nonfinite=int(nonfinite),
+        exact=errors.largest == 0 and errors.misplaced == 0,
+        ulp_max=ulp_max,
         eager_agrees=errors.misplaced == 0,
+        step_rms=max(math.sqrt(errors.step_square / count), _ROUNDING_RMS),
+        step_max=max(errors.step_largest, 0.5),
     )
 
 
-def compare(value: torch.Tensor, reference: torch.Tensor, measure: Yardstick, *, by_ratio: bool) -> Comparison:
-    """Applies the rule to one floating output. `by_ratio` adds the bounds on the ratio to eager's error."""
+def compare(
+    value: torch.Tensor, reference: torch.Tensor | Sealed, measure: Yardstick, *, by_ratio: bool, whole: bool = False
+) -> Comparison:
+    """Applies the rule to one floating output. `by_ratio` adds the bounds on the ratio to eager's error where rounding
+    in another order could break them on other inputs; `whole` says that the inputs are small whole numbers: where
+    eager is exact on them, so is every right kernel."""
     limits = LIMITS[value.dtype]
     atol = limits.atol * measure.rms + _EAGER_ROOM * measure.eager_max
-    errors = _errors(reference, value, (atol, limits.rtol))
+    smallest = measure.rms * _SMALLEST_STEP if limits.everywhere else None
+    errors = _errors(reference, value, bounds=(atol, limits.rtol), smallest=smallest)
     rms = math.sqrt(errors.square / max(1, value.numel()))
-    ratio, peak = rms / measure.eager_rms, errors.largest / measure.eager_max
+    strict = rms / measure.strict_rms if measure.strict_rms else None
+    step_rms = math.sqrt(errors.step_square / max(1, value.numel()))
+    ratios = Ratios(
+        rms / measure.eager_rms, errors.largest / measure.eager_max,
+        step_rms / measure.step_rms, errors.step_largest / measure.step_max,
+    )  # fmt: skip
     problem = None
     if errors.misplaced:
         problem = f"{errors.misplaced:.0f} elements are NaN or infinite unlike the reference"
     elif errors.beyond:
         problem = f"{errors.beyond:.0f} of {value.numel()} elements are off by more than {limits.rtol:g}"
-    elif by_ratio and ratio > limits.rms_ratio:
-        problem = f"rms error is {ratio:.3g} times that of eager PyTorch (limit {limits.rms_ratio:g})"
-    elif by_ratio and peak > limits.max_ratio:
-        problem = f"largest error is {peak:.3g} times that of eager PyTorch (limit {limits.max_ratio:g})"
-    return Comparison(ratio, errors.largest, problem)
+    elif whole and measure.exact and errors.largest > (0 if limits.everywhere else _ALMOST_EXACT * measure.ulp_max):
+        problem = f"off by up to {errors.largest:.3g} on whole numbers, where eager PyTorch is exact"
+    elif by_ratio or limits.everywhere or measure.inside is not None:
+        problem = _beyond_ratio(ratios, limits, measure.inside)
+    return Comparison(ratios.rms, errors.largest, problem, strict, ratios)
 
 
-def compare_exact(
-    value: torch.Tensor, reference: torch.Tensor, measure: ExactYardstick, inputs: Sequence[Any]
-) -> Comparison:
-    """Each integer or boolean must equal what float64 or what eager gives. Two things excuse others: both are
-    positions of equal values along a dimension of an input (either of the tied positions is right), or they are
-    about as few and as near as the elements at which eager itself rounds to another integer than float64."""
-    wrong, apart = 0, 0.0
-    chunks = zip(_chunks(reference, value), _chunks(measure.eager, value), strict=True)
-    for (truth, chunk), (eager, _) in chunks:
-        differs = (chunk != truth) & (chunk != eager)
-        wrong += int(differs.sum())
-        nearer = torch.minimum(_apart(chunk, truth), _apart(chunk, eager))
-        apart = max(apart, _largest(nearer[differs]))
-    if wrong == 0:
-        return Comparison(None, 0.0)
-    if _excused(measure, value.numel(), wrong, apart):
-        return Comparison(None, apart)
-    if value.dtype is not torch.bool and _tied(value, reference, measure.eager, inputs):
-        return Comparison(None, 0.0)
-    what = "booleans" if value.dtype is torch.bool else "integers"
-    return Comparison(None, None, f"{wrong} of {value.numel()} {what} equal neither float64's nor eager's")
+def _beyond_ratio(ratios: Ratios, limits: Limits, inside: torch.dtype | None) -> str | None:
+    """Which ratio to eager's error is too large, if any."""
+    bound = {None: limits.rms_ratio, torch.float32: TF32_INSIDE}.get(inside, NARROW_INSIDE)
+    bounds = [
+        ("rms error is", ratios.rms, min(bound, limits.rms_ratio)),
+        ("largest error is", ratios.largest, min(2 * bound, limits.max_ratio)),
+    ]
+    if limits.steps is not None:
+        bounds.append(("rms error in units in the last place is", ratios.step_rms, limits.steps[0]))
+        bounds.append(("largest error in units in the last place is", ratios.step_largest, limits.steps[1]))
+    for what, ratio, limit in bounds:
+        if ratio > limit:
+            return f"{what} {ratio:.3g} times that of eager PyTorch (limit {limit:g})"
+    return None
 
 
-def _excused(measure: ExactYardstick, count: int, wrong: int, apart: float) -> bool:
-    """Whether `wrong` of `count` elements, `apart` at most, are what rounding explains.
-
-    Where eager itself misses float64's integer at many elements and by more than one, the step between integers is
-    finer than the rounding: then the distance decides, as it does for floats. Elsewhere the elements are few, and as
-    near as eager's: more than half only where eager differs at about as many (three standard deviations), else a
-    result that is off by one everywhere would pass.
-    """
-    if measure.share > _FINE_STEPS and measure.largest > 1:
-        return apart <= _EXACT_ROOM * measure.largest
-    as_eager = measure.share * count + 3 * math.sqrt(count * measure.share * (1 - measure.share))
-    most = math.ceil(max(as_eager, min(_EXACT_ROOM * measure.share * count, count / 2)))
-    return wrong <= most and apart <= measure.largest
-
-
-def _apart(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    return (_wide(first) - _wide(second)).abs()
-
-
-def _wide(value: torch.Tensor) -> torch.Tensor:
-    return value.to(torch.complex128) if value.is_complex() else value.double()
-
-
-def _largest(errors: torch.Tensor) -> float:
-    return float(errors.max()) if errors.numel() else 0.0
-
-
-def memory_of(value: torch.Tensor) -> torch.Tensor:
-    """All bytes behind a tensor, gaps included, as a flat uint8 view."""
-    return torch.empty(0, dtype=torch.uint8, device=value.device).set_(value.untyped_storage())
-
-
-def same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
-    """Whether two flat uint8 tensors are equal."""
-    return all(torch.equal(a, b) for a, b in zip(_words(first), _words(second), strict=True))
-
-
-def checksum(raw: torch.Tensor) -> tuple[int, int, int]:
-    """Sums over a flat uint8 tensor by rows and columns: any changed element and nearly any exchange of
-    elements shows. Reads twice, writes nothing large."""
-    total = rows = columns = 0
-    for words in _words(raw):
-        width = 4096 if words.numel() % 4096 == 0 else 1
-        table = words.view(-1, width)
-        by_column = table.sum(0, dtype=torch.int64)
-        by_row = table.sum(1, dtype=torch.int64)
-        weights = torch.arange(1, by_row.numel() + 1, device=raw.device) | 1
-        ramp = torch.arange(1, width + 1, device=raw.device) | 1
-        total += int(by_column.sum())
-        rows += int((by_row * weights).sum())
-        columns += int((by_column * ramp).sum())
-    return total, rows, columns
-
-
-def _words(raw: torch.Tensor) -> Iterator[torch.Tensor]:
-    """A flat uint8 tensor as int32, then what is left over as bytes."""
-    whole = raw.numel() // 16384 * 16384
-    if whole:
-        yield raw[:whole].view(torch.int32)
-    if raw.numel() > whole:
-        yield raw[whole:]
-
-
-def _chunks(reference: torch.Tensor, value: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def aligned_chunks(
+    reference: torch.Tensor | Sealed, value: torch.Tensor
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Aligned flat pieces of both, on the device of `value`."""
     step = _CHUNK_GPU if value.is_cuda else _CHUNK_CPU
-    truth, flat = reference.reshape(-1), value.reshape(-1)
+    flat = value.reshape(-1)
     for start in range(0, flat.numel(), step):
-        yield truth[start : start + step].to(value.device), flat[start : start + step]
+        yield piece_of(reference, start, start + step).to(value.device), flat[start : start + step]
 
 
-def _errors(reference: torch.Tensor, value: torch.Tensor, bounds: tuple[float, float] | None) -> _Errors:
-    """Error sums of `value`; `bounds` (absolute, relative) also counts the elements beyond them."""
-    square = largest = beyond = misplaced = 0.0
-    for truth, chunk in _chunks(reference, value):
-        rounded = truth.to(chunk.dtype)
+def _errors(
+    reference: torch.Tensor | Sealed,
+    value: torch.Tensor,
+    *,
+    bounds: tuple[float, float] | None = None,
+    smallest: float | None = None,
+) -> _Errors:
+    """Error sums of `value`. `bounds` (absolute, relative) also counts the elements beyond them, `smallest` also takes
+    errors in units in the last place, of elements no smaller than that."""
+    found = [0.0] * 6
+    for truth, chunk in aligned_chunks(reference, value):
+        rounded = truth.to(chunk.dtype).double()
+        given = chunk.double()
         finite = rounded.isfinite()
-        error = chunk.double().sub_(truth).abs_()
+        error = (given - truth).abs_()
         wild = ~error.isfinite()
-        same = (chunk == rounded) | (chunk.isnan() & rounded.isnan())
+        same = (given == rounded) | (given.isnan() & rounded.isnan())
         bad = (wild & ~same) | (~finite & ~same)
         error.masked_fill_(wild | ~finite, 0)
-        sums = [error.square().sum(), error.max(), bad.sum().double()]
+        zero = error.new_zeros(())
+        beyond = step_square = step_largest = zero
         if bounds is not None:
             limit = torch.where(finite, truth, 0).abs_().mul_(bounds[1]).add_(bounds[0])
-            sums.append((error > limit).sum().double())
-        found = torch.stack(sums).tolist()
-        square, largest, misplaced = square + found[0], max(largest, found[1]), misplaced + found[2]
-        beyond += found[3] if bounds is not None else 0.0
-    return _Errors(square, largest, beyond, misplaced)
+            beyond = (error > limit).sum().double()
+        if smallest is not None:
+            steps = error / _ulp(torch.where(finite, rounded, 0).abs_().clamp_(min=smallest), chunk.dtype)
+            step_square, step_largest = steps.square().sum(), steps.max()
+        sums = torch.stack(
+            [error.square().sum(), error.max(), beyond, bad.sum().double(), step_square, step_largest]
+        ).tolist()
+        found = [
+            max(a, b) if position in (1, 5) else a + b for position, (a, b) in enumerate(zip(found, sums, strict=True))
+        ]
+    return _Errors(*found)
 
 
-def _ulp(value: torch.Tensor) -> torch.Tensor:
-    """Distance to the next larger number, for values that are not negative."""
-    if value.dtype in (torch.float32, torch.float64):
-        return torch.nextafter(value, torch.full_like(value, torch.inf)) - value
-    about = torch.finfo(value.dtype)
-    exponent = torch.floor(torch.log2(value.float().clamp(min=about.tiny)))
-    return torch.exp2(exponent) * about.eps
-
-
-def _tied(value: torch.Tensor, reference: torch.Tensor, eager: torch.Tensor, inputs: Sequence[Any]) -> bool:
-    """Whether some input has equal values at both positions, along one of its dimensions, wherever eager's
-    position is not the one given."""
-    truth = reference.to(value.device).long()
-    index = torch.where(value == eager, truth, value.long())
-    for tensor in inputs:
-        if not isinstance(tensor, torch.Tensor):
-            continue
-        for dim in range(tensor.dim()):
-            both = _fits(tensor, dim, index) and _fits(tensor, dim, truth)
-            if both and _equal_at(tensor, dim, index, truth):
-                return True
-    return False
-
-
-def _fits(tensor: torch.Tensor, dim: int, index: torch.Tensor) -> bool:
-    kept = [1 if d == dim else size for d, size in enumerate(tensor.shape)]
-    dropped = [size for d, size in enumerate(tensor.shape) if d != dim]
-    if list(index.shape) not in (kept, dropped):
-        return False
-    return bool(((index >= 0) & (index < tensor.shape[dim])).all())
-
-
-def _equal_at(tensor: torch.Tensor, dim: int, index: torch.Tensor, truth: torch.Tensor) -> bool:
-    shape = [1 if d == dim else size for d, size in enumerate(tensor.shape)]
-    found, expected = (tensor.gather(dim, at.reshape(shape)) for at in (index, truth))
-    return torch.equal(found, expected)
+def _ulp(size: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The unit in the last place of `dtype` at each of these float64 values, none negative."""
+    about = torch.finfo(dtype)
+    exponent = torch.frexp(size.clamp(min=about.smallest_normal)).exponent
+    return torch.exp2((exponent - 1).double()).mul_(about.eps)

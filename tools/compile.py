@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -12,7 +13,8 @@ from warpsmith.kernels.assemble import fixed_kernels
 from warpsmith.kernels.errors import EnvironmentError_, SandboxTimeout, UserError, WorkerDied
 from warpsmith.kernels.families.registry import is_template, opt_ins
 from warpsmith.kernels.records import Candidate, CompileReport, Failure, KernelStep
-from warpsmith.sandbox.compile_pool import CompilePool, CompileReply
+from warpsmith.sandbox.compile_client import CompileReply
+from warpsmith.sandbox.compile_pool import CompilePool
 from warpsmith.sandbox.nvrtc import (
     BUILTIN_FAILURE,
     COMPILATION,
@@ -39,8 +41,9 @@ from warpsmith.tools.source_rules import refuse_source
 OPTIONS = ("--std=c++17", "-lineinfo", "--ptxas-options=-v")
 """Flags of every compile; line information costs nothing at run time and lets reports name source lines."""
 
-DEFAULT_TIMEOUT_S = 30.0
-"""Wall clock: ordinary kernels take 0.02 to 0.5 s, the slow CUDA headers 3 s, a macro bomb for ever."""
+DEFAULT_TIMEOUT_S = 20.0
+"""Ordinary kernels take 0.02 to 0.5 s, CUB and cooperative groups 3 to 7 s, a macro bomb for ever. Wall clock; three
+times as long where a busy machine gave the compiler less than half of it."""
 
 
 MAX_JUDGED = 4096
@@ -69,11 +72,13 @@ class Compiler:
         self.arch = arch
         self.timeout_s = timeout_s
         self.options = (f"--gpu-architecture={arch}", *OPTIONS)
-        root = cache_dir or default_cache_dir()
+        root = self.cache_dir = cache_dir or default_cache_dir()
         self._cache = CompileCache(root / "nvrtc")
         self._headers = Headers(self._nvrtc, root)
         self._judged: dict[tuple[str, str, Manifest], Violation | None] = {}
         """Verdicts of the rules by hash of PTX and cubin."""
+        self._under_way: dict[str, Future[CompileReply]] = {}
+        self._lock = threading.Lock()
         self._pool = CompilePool(self._nvrtc.library, jobs=jobs, folders=self._headers.folders)
 
     @property
@@ -147,7 +152,15 @@ class Compiler:
         return key
 
     def _submit(self, candidate: Candidate) -> Future[CompileReply]:
-        return self._pool.submit(candidate.source, self.options, self.timeout_s)
+        """Queues a compile, or joins the one of an equal source that is under way."""
+        key = self._key(candidate)
+        with self._lock:
+            future = self._under_way.get(key)
+            if future is not None:
+                return future
+            future = self._under_way[key] = self._pool.submit(candidate.source, self.options, self.timeout_s)
+        future.add_done_callback(lambda _: self._under_way.pop(key, None))
+        return future
 
     def _finish(self, candidate: Candidate, key: str, future: Future[CompileReply]) -> CompileReport:
         try:

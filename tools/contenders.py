@@ -1,4 +1,4 @@
-"""What can be timed on several inputs: a candidate, the eager module, the module under torch.compile."""
+"""What can be timed: a candidate, the eager module, the module under torch.compile."""
 
 from __future__ import annotations
 
@@ -9,90 +9,92 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from warpsmith.kernels.records import Failure
-from warpsmith.sandbox.cuda.backend import CudaBackend, LoadedCuda
+from warpsmith.sandbox.cuda.backend import LoadedCuda
 from warpsmith.tools import oracle
-from warpsmith.tools.inputs import copy_of
-from warpsmith.tools.session import InputSet, Session
+from warpsmith.tools.input_sets import InputSet
+from warpsmith.tools.session import Session
+from warpsmith.tools.stage import MASTERS, Stage, places_for
 
-COPIES = 20
-"""Input and output sets at most: as many as a graph of short kernels replays."""
-_TURNS = 3
-"""Input sets that long kernels rotate among."""
-_COPIES_BYTES = 1 << 30
+Run = Callable[[int], object]
+"""Enqueues the work on the inputs of one place, on the current stream."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Contender:
-    """Something that can be run on one of several input sets; `run(0)` is on the set with references."""
+    """Something to be timed."""
 
     name: str
-    run: Callable[[int], object]
-    """Enqueues on the current stream."""
-    turns: int
-    poison: Callable[[int], None]
-    """Fills the outputs of a turn."""
-    checked_outputs: Callable[[], Sequence[torch.Tensor]]
-    """Outputs of the last run on set 0; none for a baseline."""
-    failure: Failure | None = None
+    bind: Callable[[Stage], Run]
+    """For the addresses that the stage has now."""
+    foreign: bool = False
+    """Whether it runs code of others."""
+    refresh: Callable[[int], None] = lambda byte: None
+    """Overwrites the contender's own memory with a byte, so that no run finds what an earlier one left."""
 
 
-def turn_inputs(session: Session, inputs: InputSet) -> list[list[Any]]:
-    """The judged inputs first, then fresh draws at other addresses, as many as memory allows."""
+def stage_for(session: Session, inputs: InputSet, *, short: bool) -> Stage:
+    """The session's stage for short kernels (many places for a graph) or for others (one place)."""
     size = sum(value.nbytes for value in inputs.inputs if isinstance(value, torch.Tensor))
-    size += sum(output.nbytes for output in session.outputs(inputs.layouts)[0].payloads)
+    size += sum(layout.bytes for layout in inputs.layouts)
     free = torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-    count = COPIES if size * COPIES <= _COPIES_BYTES else _TURNS
-    while count > 1 and size * (count - 1) > free // 3:
-        count -= 1
-    found = [inputs.inputs]
-    for turn in range(1, count):
-        found.append(session.fresh(turn) if turn < _TURNS else _copied(found[turn % _TURNS]))
-    return found
+    places = places_for(size, free) if short else 1
+    if places not in session.stages:
+        count = max(MASTERS, places)
+        while count > 1 and size * count > free // 3:
+            count -= 1
+        masters = [inputs.inputs, *(session.fresh(turn) for turn in range(1, count))]
+        session.stages[places] = Stage(session.cuda(), masters, inputs.layouts, places)
+    return session.stages[places]
 
 
-def candidate_contender(
-    name: str, backend: CudaBackend, loaded: LoadedCuda, inputs: InputSet, session: Session
-) -> Contender:
-    """The plan bound to each input set and to output buffers of its own."""
-    turns = session.turns(inputs, turn_inputs)
-    outputs = session.turn_outputs(inputs.layouts, len(turns))
+def candidate_contender(name: str, loaded: LoadedCuda, inputs: InputSet) -> Contender:
+    """The plan with its load-time steps done once."""
     parameters = {k: v for k, v in inputs.arguments().items() if k.startswith("param:")}
-    loaded.fill_scratch(0xFF)
-    bound = []
-    for values, outs in zip(turns, outputs, strict=True):
-        named = {f"in{n}": value for n, value in enumerate(values)}
-        bound.append(loaded.bind({**named, **parameters, **outs.named()}))
-    bound[0].prepare()
-    return Contender(
-        name, lambda turn: bound[turn].enqueue(), len(turns), lambda turn: outputs[turn].poison(0xFF),
-        lambda: outputs[0].tensors,
-    )  # fmt: skip
+    prepared = False
+
+    def bind(stage: Stage) -> Run:
+        nonlocal prepared
+        bound = []
+        for values, outputs in zip(stage.arguments, stage.outputs, strict=True):
+            named = {f"in{n}": value for n, value in enumerate(values)}
+            bound.append(loaded.bind({**named, **parameters, **outputs.named()}))
+        if not prepared:
+            loaded.fill_scratch(0xFF)
+            bound[0].prepare()
+            loaded.keep_prepared()
+            prepared = True
+        return lambda place: bound[place].enqueue()
+
+    return Contender(name, bind, foreign=True, refresh=loaded.refresh_scratch)
 
 
 def module_contenders(session: Session, inputs: InputSet, names: Sequence[str]) -> tuple[list[Contender], list[str]]:
     """Eager and compiled forms of the problem's own module. One that does not work is left out with a
     note."""
-    turns = session.turns(inputs, turn_inputs)
     structure = inputs.instance.structure
-    arguments = [pytree.tree_unflatten(list(values), structure) for values in turns]
+    first = pytree.tree_unflatten(list(inputs.inputs), structure)
     found: list[Contender] = []
     notes: list[str] = []
     for name in names:
-        module = _module(session, inputs, name, arguments[0])
+        module = _module(session, inputs, name, first)
         if isinstance(module, str):
             notes.append(f"baseline `{name}` left out: {module}")
         else:
-            found.append(Contender(name, _caller(module, arguments), len(turns), lambda turn: None, lambda: ()))
+            found.append(Contender(name, _binder(module, structure)))
     return found, notes
 
 
-def _caller(module: Any, arguments: Sequence[Any]) -> Callable[[int], object]:
-    def run(turn: int) -> None:
-        with torch.no_grad():
-            module(*arguments[turn])
+def _binder(module: Any, structure: Any) -> Callable[[Stage], Run]:
+    def bind(stage: Stage) -> Run:
+        arguments = [pytree.tree_unflatten(list(values), structure) for values in stage.arguments]
 
-    return run
+        def run(place: int) -> None:
+            with torch.no_grad():
+                module(*arguments[place])
+
+        return run
+
+    return bind
 
 
 def _module(session: Session, inputs: InputSet, name: str, arguments: Any) -> Any:
@@ -114,8 +116,3 @@ def _module(session: Session, inputs: InputSet, name: str, arguments: Any) -> An
             lines = str(error).strip().splitlines() or [type(error).__name__]
             session.compiled[name] = f"torch.compile failed: {lines[0][:200]}"
     return session.compiled[name]
-
-
-def _copied(values: Sequence[Any]) -> list[Any]:
-    """The same contents at new addresses, strides kept."""
-    return [copy_of(value) if isinstance(value, torch.Tensor) else value for value in values]

@@ -4,44 +4,40 @@ candidate."""
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self
 
-from warpsmith.kernels.device import DeviceModel
 from warpsmith.kernels.errors import SandboxError, SandboxTimeout, WorkerDied
 from warpsmith.kernels.problem import ProblemRef
-from warpsmith.kernels.records import (
-    Candidate,
-    CompileReport,
-    Failure,
-    LibraryStep,
-    Outcome,
-    Provenance,
-    Status,
-    TimingReport,
-    VerifyReport,
-)
+from warpsmith.kernels.records import Candidate, CompileReport, Failure, Outcome, VerifyReport
+from warpsmith.sandbox.isolation.profile import Isolation
 from warpsmith.sandbox.worker import Worker
+from warpsmith.tools import outcomes
+from warpsmith.tools.cross_examine import CrossExaminer
+from warpsmith.tools.hang_cache import HangCache
+from warpsmith.tools.hidden_shapes import HiddenShapes, Trial, Trials, judge_at
+from warpsmith.tools.insight import Insight
+from warpsmith.tools.outcomes import Estimate, Roof, Stage
+from warpsmith.tools.runner_policy import runner_policy
 from warpsmith.tools.store import Level, RunStore
 from warpsmith.tools.target import Target
+from warpsmith.tools.workers import Notify, Workers
 
-Notify = Callable[[str, dict[str, Any]], None]
-Estimate = Callable[[Candidate, CompileReport], float | None]
+if TYPE_CHECKING:
+    from warpsmith.tools.audit import Audit
+    from warpsmith.tools.timing import Samples
 
-_CRASH = {
-    "illegal_address", "out_of_bounds", "misaligned", "misaligned_address", "launch_failed", "device_assert",
-    "trap", "illegal_instruction", "invalid_pc", "invalid_address_space", "hardware_stack_error", "cuda_error",
-}  # fmt: skip
-_HANG = {"hang", "deadlock", "step_limit", "timeout", "launch_timeout"}
-_WRONG = {"race", "uninitialised", "uninitialized", "divergent_barrier", "barrier"}
+P = ParamSpec("P")
 
 
 class CompilerLike(Protocol):
     """What the evaluator needs of a compiler."""
 
     arch: str
+    cache_dir: Path
+    """Below it lie the results, which worker processes read, and what is known of hangs."""
 
     async def compile_many(self, candidates: Sequence[Candidate]) -> list[CompileReport]:
         """Reports in the order of the candidates."""
@@ -56,21 +52,6 @@ class Limits:
     verify_s: float = 120.0
     time_s: float = 240.0
     """Holds torch.compile of the baseline, at the first full verdict of a process."""
-
-
-@dataclass(frozen=True, slots=True)
-class Roof:
-    """The least time the problem can take, by its bytes and operations."""
-
-    floor_us: float
-    gate_us: float = 0.0
-    """Below this a time is not believed: the floor less what L2 may have kept from memory, times 0.9."""
-
-
-def roof_of(floor_us: float, device: DeviceModel) -> Roof:
-    """The roof of a problem with this floor on a device."""
-    in_cache_us = device.l2_bytes / device.dram_bytes_per_s * 1e6
-    return Roof(floor_us, max(0.0, 0.9 * (floor_us - in_cache_us)))
 
 
 class Evaluator:
@@ -91,8 +72,12 @@ class Evaluator:
         jobs: int = 1,
         limits: Limits | None = None,
         notify: Notify | None = None,
+        hidden: HiddenShapes | None = None,
+        cross: CrossExaminer | None = None,
+        insight: Insight | None = None,
     ) -> None:
-        """`jobs` emulator processes work side by side; a GPU has one."""
+        """`jobs` emulator processes work side by side; a GPU has one. With `hidden`, full verdicts hold at other shapes
+        as well; with `cross`, the emulator is asked about what a GPU accepts."""
         self.problem = problem
         self.problem_hash = problem_hash
         self.target = target
@@ -102,35 +87,33 @@ class Evaluator:
         self.roof = roof
         self.baselines = baselines
         self.limits = limits or Limits()
+        self.hidden = hidden
+        self.cross = cross
         self._notify = notify
-        self._jobs = 1 if target.kind == "gpu" else max(1, jobs)
-        self._workers: asyncio.Queue[Worker] = asyncio.Queue()
-        self._all: list[Worker] = []
-        self._prepared: dict[tuple[int, Level], int] = {}
-        """Worker and level -> the generation whose references are made."""
-        self._lease: int | None = None
-        """Open lock file: references fill a card's memory, so runs take turns on it."""
+        policy = runner_policy(target, problem, compiler.cache_dir)
+        self._workers = Workers(target, jobs=jobs, notify=notify, policy=policy)
+        self._hangs = HangCache(compiler.cache_dir, problem_hash=problem_hash, target=target)
+        self._insight = insight or Insight()
+        self._prepared: dict[tuple[int, str], int] = {}
+        """Worker, and level or shape -> the generation whose references are made."""
         self._incumbent_us: float | None = None
         self._known: dict[tuple[str, Level], Outcome] = {}
 
     async def __aenter__(self) -> Self:
-        for _ in range(self._jobs):
-            modules, variables = preload_modules(self.target), worker_environment(self.target)
-            worker = Worker(preload=modules, environment=variables)
-            self._all.append(worker)
-            await self._workers.put(worker)
-        await asyncio.gather(*(worker.start() for worker in self._all))
-        if self.target.kind == "gpu" and self.target.backend is None:
-            self._lease = await _lease(self.target.index, self._notify)
+        await self._workers.__aenter__()
+        if self.cross is not None:
+            await self.cross.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for worker in self._all:
-            worker.close()
-        self._all.clear()
-        if self._lease is not None:
-            os.close(self._lease)
-            self._lease = None
+        await self._workers.__aexit__()
+        if self.cross is not None:
+            await self.cross.__aexit__()
+
+    @property
+    def isolation(self) -> Isolation | None:
+        """Profile and layers of the processes that judge; None before they have started."""
+        return self._workers.isolation
 
     async def evaluate(self, candidates: Sequence[Candidate], *, level: Level) -> list[Outcome]:
         """One outcome for each candidate, in order. Known results are looked up. Raises only what says
@@ -148,11 +131,28 @@ class Evaluator:
             if self.store is not None:
                 for candidate in todo:
                     self.store.put_candidate(candidate)
-            reports = await self.compiler.compile_many(todo)
-            work = [self._one(c, report, level) for c, report in zip(todo, reports, strict=True)]
-            for outcome in await _all_or_first_error(work):
+            # Each by itself: a compile that takes its whole deadline holds up no verdict on another candidate.
+            for outcome in await _all_or_first_error([self._one(candidate, level) for candidate in todo]):
                 found[outcome.candidate] = outcome
         return [found[candidate.id] for candidate in candidates]
+
+    async def audit(self) -> Audit:
+        """Whether the problem tells trivial answers from right ones; asked once for each problem, then looked up."""
+        # Loads torch, which commands that refuse their input do without.
+        from warpsmith.tools import audit
+
+        found = audit.stored(self.problem_hash, "cuda" if self.target.kind == "gpu" else "cpu")
+        if found is None:
+            payload = {
+                "problem": self.problem.model_dump(mode="json"),
+                "target": self.target.model_copy(update={"index": 0}).model_dump(mode="json"),
+                "problem_hash": self.problem_hash,
+            }
+            async with self._workers.borrow() as worker:
+                reply = await worker.call("warpsmith.tools.audit:run_job", payload, timeout_s=self.limits.prepare_s)
+            found = audit.Audit.model_validate(reply)
+            audit.keep(found)
+        return found
 
     def _lookup(self, candidate_id: str, level: Level) -> Outcome | None:
         if self.store is not None:
@@ -161,66 +161,96 @@ class Evaluator:
         full = self._known.get((candidate_id, "full"))
         return full or (self._known.get((candidate_id, "screen")) if level == "screen" else None)
 
-    async def _one(self, candidate: Candidate, report: CompileReport, level: Level) -> Outcome:
-        outcome = self._compiled(candidate, report)
-        if report.ok:
-            worker = await self._workers.get()
-            try:
-                outcome = await self._run(worker, candidate, report, outcome, level)
-            finally:
-                self._workers.put_nowait(worker)
+    async def _one(self, candidate: Candidate, level: Level) -> Outcome:
+        (report,) = await self.compiler.compile_many([candidate])
+        outcome = outcomes.compiled(candidate, report, self.problem_hash, self.estimate)
+        known = self._hangs.get(candidate) if report.ok else None
+        if known is not None:
+            outcome = outcomes.failed(outcome, known)
+        elif report.ok:
+            outcome = await self._run(candidate, report, outcome, level)
+            self._hangs.note(candidate, outcome)
         self._keep(outcome, level)
         return outcome
 
-    def _compiled(self, candidate: Candidate, report: CompileReport) -> Outcome:
-        """The outcome as far as the compile goes."""
-        used = report.resources.values()
-        dynamic = [getattr(step, "shared_bytes", 0) for step in candidate.plan.steps]
-        refused = report.failure is not None and report.failure.stage == "rules"
-        return Outcome(
-            candidate=candidate.id, parent=candidate.parent, problem_hash=self.problem_hash,
-            status="rejected" if refused else "compile_error", provenance=provenance(candidate),
-            precision_class=candidate.precision_class, family=candidate.family, slots=candidate.values,
-            registers=max((r.registers for r in used), default=None),
-            spills=sum(r.spill_stores + r.spill_loads for r in used) if used else None,
-            shared_bytes=max(r.shared_bytes for r in used) + max(dynamic, default=0) if used else None,
-            estimated_us=self.estimate(candidate, report) if self.estimate and report.ok else None,
-            failure=report.failure, compile_s=report.seconds,
-        )  # fmt: skip
-
-    async def _run(
-        self, worker: Worker, candidate: Candidate, report: CompileReport, outcome: Outcome, level: Level
-    ) -> Outcome:
-        """Verify and time, with whatever goes wrong turned into a status."""
-        stage: Literal["verify", "time"] = "verify"
+    async def _run(self, candidate: Candidate, report: CompileReport, outcome: Outcome, level: Level) -> Outcome:
+        """Everything after the compile. At full level the candidate is lowered and compiled for other shapes, and the
+        emulator is asked, while the worker is busy with the declared shape, or with others."""
+        elsewhere = self._elsewhere(candidate) if level == "full" else None
+        second = self._second_opinion(candidate, report) if level == "full" else None
         try:
-            verdict, warnings = await self._verify(worker, candidate, report, level)
-            outcome = _verified(outcome, verdict, warnings, level)
+            outcome = await self._step("verify", outcome, self._verified, candidate, report, level)
+            if outcome.correct and elsewhere is not None:
+                outcome = await self._step("verify", outcome, self._at_hidden_shapes, await elsewhere)
             if outcome.correct and self.target.kind == "gpu":
-                stage = "time"
-                outcome = await self._timed(worker, candidate, report, outcome, level)
-        except SandboxTimeout as error:
-            return self._late(outcome, stage, error)
-        except WorkerDied as error:
-            failure = Failure(stage=stage, kind="process_died", message=str(error))
-            return outcome.model_copy(update={"status": "crashed", "failure": failure})
-        except SandboxError as error:
-            failure = Failure(stage="infrastructure", kind=type(error).__name__, message=str(error))
-            return outcome.model_copy(update={"status": "infrastructure_error", "failure": failure})
+                outcome = await self._step("time", outcome, self._timed, candidate, report, level)
+            if outcome.correct and second is not None and (fault := await second) is not None:
+                outcome = outcomes.failed(outcome, fault)
+        finally:
+            for task in (elsewhere, second):
+                if task is not None:
+                    task.cancel()
         return outcome
 
-    async def _verify(
-        self, worker: Worker, candidate: Candidate, report: CompileReport, level: Level
-    ) -> tuple[VerifyReport, list[str]]:
+    def _elsewhere(self, candidate: Candidate) -> asyncio.Task[Trials] | None:
+        """The candidate at hidden shapes, on its way."""
+        return asyncio.create_task(self.hidden.trials(candidate, self.compiler)) if self.hidden else None
+
+    def _second_opinion(self, candidate: Candidate, report: CompileReport) -> asyncio.Task[Failure | None] | None:
+        """What the emulator sees in it, on its way while the GPU is busy."""
+        return asyncio.create_task(self.cross.examine(candidate, report)) if self.cross else None
+
+    async def _step(
+        self,
+        stage: Stage,
+        outcome: Outcome,
+        step: Callable[Concatenate[Worker, Outcome, P], Awaitable[Outcome]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Outcome:
+        """One step on the next free worker, with whatever goes wrong turned into a status."""
+        async with self._workers.borrow() as worker:
+            try:
+                outcome = await step(worker, outcome, *args, **kwargs)
+            except SandboxTimeout as error:
+                outcome = outcomes.late(outcome, stage, error, on_gpu=self.target.kind == "gpu")
+            except WorkerDied as error:
+                outcome = outcomes.failed(outcome, Failure(stage=stage, kind="process_died", message=str(error)))
+            except SandboxError as error:
+                failure = Failure(stage="infrastructure", kind=type(error).__name__, message=str(error))
+                outcome = outcomes.failed(outcome, failure)
+            profile = worker.isolation.profile if worker.isolation else None
+        return outcome.model_copy(update={"isolation": profile})
+
+    async def _verified(
+        self, worker: Worker, outcome: Outcome, candidate: Candidate, report: CompileReport, level: Level
+    ) -> Outcome:
         payload = self._payload(candidate, report) | {"level": "quick" if level == "screen" else "full"}
         await self._prepare(worker, payload, level)
-        job = "warpsmith.tools.verify:run_job"
-        reply = await worker.call(job, payload, timeout_s=self.limits.verify_s)
+        verdict, warnings = await self._verdict(worker, payload)
+        outcome = outcomes.verified(outcome, verdict, warnings, level)
+        return self._insight.counted(outcome, candidate, report)
+
+    async def _verdict(self, worker: Worker, payload: dict[str, Any]) -> tuple[VerifyReport, list[str]]:
+        reply = await worker.call("warpsmith.tools.verify:run_job", payload, timeout_s=self.limits.verify_s)
         return VerifyReport.model_validate(reply["report"]), list(reply["warnings"])
 
+    async def _at_hidden_shapes(self, worker: Worker, outcome: Outcome, trials: Trials) -> Outcome:
+        """The outcome after the quick kinds of input at each hidden shape."""
+
+        async def run(trial: Trial) -> VerifyReport:
+            problem = trial.variant.ref.model_dump(mode="json")
+            more = {"problem": problem, "level": "quick", "beside": True}
+            payload = self._payload(trial.candidate, trial.report) | more
+            await self._prepare(worker, payload, trial.variant.ref.model_dump_json())
+            return (await self._verdict(worker, payload))[0]
+
+        return await judge_at(outcome, trials, run, on_gpu=self.target.kind == "gpu")
+
     async def _timed(
-        self, worker: Worker, candidate: Candidate, report: CompileReport, outcome: Outcome, level: Level
+        self, worker: Worker, outcome: Outcome, candidate: Candidate, report: CompileReport, level: Level
     ) -> Outcome:
+        """The outcome with its times, and whose kernels took them."""
         from warpsmith.tools.timing import Samples, TimingRequest, timing_report
 
         request = TimingRequest(level=level, baselines=self.baselines, incumbent_us=self._incumbent_us)
@@ -228,56 +258,52 @@ class Evaluator:
         job = "warpsmith.tools.timing:run_job"
         reply = await worker.call(job, payload, timeout_s=self.limits.time_s)
         raw = Samples.model_validate(reply)
+        if level == "full":
+            outcome = self._with_samples(outcome, raw)
         if raw.failure is not None:
-            return outcome.model_copy(
-                update={"status": status_of(raw.failure), "failure": raw.failure, "time_s": raw.seconds}
-            )
+            return outcomes.failed(outcome, raw.failure, time_s=raw.seconds)
         timing = timing_report(raw)
         if timing is None:
-            failure = Failure(stage="time", kind="no_samples", message="no sample was taken in time")
-            return outcome.model_copy(update={"status": "infrastructure_error", "failure": failure})
-        return self._with_timing(outcome, timing, raw.notes)
+            failure = Failure(stage="infrastructure", kind="no_samples", message="no sample was taken in time")
+            return outcomes.failed(outcome, failure)
+        outcome = outcomes.timed(outcome, timing, raw.notes, self.roof)
+        if outcome.correct:
+            self._incumbent_us = min(timing.time_us.p50, self._incumbent_us or timing.time_us.p50)
+        return await self._explained(worker, outcome, candidate, report) if outcome.status == "ok" else outcome
 
-    def _with_timing(self, outcome: Outcome, timing: TimingReport, notes: Sequence[str]) -> Outcome:
-        time_us = timing.time_us.p50
-        update: dict[str, Any] = {
-            "time_us": timing.time_us,
-            "speedup": timing.speedup or None,
-            "time_s": timing.seconds,
-            "launch_overhead_us": timing.launch_overhead_us,
-            "warnings": (*outcome.warnings, *notes, f"timed by {timing.method}"),
-        }
-        if self.roof is not None and self.roof.floor_us > 0:
-            update["roofline_fraction"] = self.roof.floor_us / time_us
-            if time_us < self.roof.gate_us:
-                message = f"{time_us:.2f} us is below what the device can do ({self.roof.gate_us:.2f} us)"
-                update["failure"] = Failure(stage="time", kind="below_floor", message=message)
-                update["status"] = "suspicious"
-                return outcome.model_copy(update=update)
-        self._incumbent_us = min(time_us, self._incumbent_us or time_us)
-        return outcome.model_copy(update=update)
+    def _with_samples(self, outcome: Outcome, raw: Samples) -> Outcome:
+        """Keeps the raw samples: whoever doubts the statistics can make his own."""
+        if self.store is None or not raw.samples:
+            return outcome
+        digest = self.store.put_blob(raw.model_dump_json().encode())
+        return outcome.model_copy(update={"samples": digest})
 
-    def _late(self, outcome: Outcome, stage: Literal["verify", "time"], error: SandboxTimeout) -> Outcome:
-        """A deadline on a GPU is the candidate's; the emulator finds endless loops itself: there it is
-        size."""
-        if self.target.kind == "gpu":
-            failure = Failure(stage=stage, kind="hang", message=str(error))
-            return outcome.model_copy(update={"status": "hang", "failure": failure})
-        message = f"{error}: too much for the emulator; make the problem smaller with --set NAME=VALUE"
-        failure = Failure(stage="emulate", kind="too_slow", message=message)
-        return outcome.model_copy(update={"status": "not_measured", "failure": failure})
+    async def _explained(
+        self, worker: Worker, outcome: Outcome, candidate: Candidate, report: CompileReport
+    ) -> Outcome:
+        """Whose kernels took the time, and hardware counters where they are wanted; the worker's device is idle
+        meanwhile."""
 
-    async def _prepare(self, worker: Worker, payload: dict[str, Any], level: Level) -> None:
+        async def call(job: str, payload: dict[str, Any]) -> Any:
+            return await worker.call(job, payload, timeout_s=self.limits.verify_s)
+
+        payload = self._payload(candidate, report)
+        outcome = await self._insight.attributed(outcome, candidate, call, payload)
+        return await asyncio.to_thread(
+            self._insight.profiled, outcome, candidate, report, problem=self.problem, target=self.target
+        )
+
+    async def _prepare(self, worker: Worker, payload: dict[str, Any], key: str) -> None:
         """Makes inputs and references before the candidate's own clock starts; nothing of it runs there, so
         what goes wrong says nothing about it."""
-        if worker.pid is not None and self._prepared.get((id(worker), level)) == worker.generation:
+        if worker.pid is not None and self._prepared.get((id(worker), key)) == worker.generation:
             return
         try:
             job = "warpsmith.tools.verify:prepare_job"
             await worker.call(job, payload, timeout_s=self.limits.prepare_s)
         except (WorkerDied, SandboxTimeout) as error:
             raise SandboxError(f"the reference could not be computed: {error}") from error
-        self._prepared[id(worker), level] = worker.generation
+        self._prepared[id(worker), key] = worker.generation
 
     def _payload(self, candidate: Candidate, report: CompileReport) -> dict[str, Any]:
         return {
@@ -295,81 +321,6 @@ class Evaluator:
             self._known[outcome.candidate, answered] = outcome
         if self._notify is not None:
             self._notify("outcome", {"level": level, "outcome": outcome.model_dump(mode="json")})
-
-
-def _verified(outcome: Outcome, verdict: VerifyReport, warnings: Sequence[str], level: Level) -> Outcome:
-    status: Status = "screened" if level == "screen" else "ok"
-    failure = verdict.failure
-    if verdict.not_emulated is not None:
-        status = "not_measured"
-        failure = Failure(stage="emulate", kind="unsupported", message=verdict.not_emulated)
-    elif failure is not None:
-        status = status_of(failure)
-    return outcome.model_copy(
-        update={
-            "status": status,
-            "failure": failure,
-            "verified_on": verdict.verified_on,
-            "error_ratio": verdict.error_ratio,
-            "max_abs_error": verdict.max_abs_error,
-            "counters": verdict.counters,
-            "verify_s": verdict.seconds,
-            "warnings": (*outcome.warnings, *warnings),
-        }
-    )
-
-
-def status_of(failure: Failure) -> Status:
-    """The status that a failure after compilation stands for."""
-    if failure.stage == "infrastructure":
-        return "infrastructure_error"
-    if failure.kind in _CRASH:
-        return "crashed"
-    if failure.kind in _HANG:
-        return "hang"
-    if failure.stage == "verify" or failure.kind in _WRONG:
-        return "wrong"
-    if failure.stage == "time":
-        return "suspicious"
-    return "launch_error"
-
-
-def provenance(candidate: Candidate) -> Provenance:
-    """Whose kernels a plan runs."""
-    library = [isinstance(step, LibraryStep) for step in (*candidate.plan.prepare, *candidate.plan.steps)]
-    if not any(library):
-        return "own"
-    return "library" if all(library) else "hybrid"
-
-
-def preload_modules(target: Target) -> tuple[str, ...]:
-    """What the nursery imports before it forks. None of it may initialise CUDA."""
-    common = ("torch", "warpsmith.tools.verify")
-    return (*common, "?cupy", "warpsmith.tools.timing") if target.kind == "gpu" else common
-
-
-def worker_environment(target: Target) -> dict[str, str]:
-    """Threads and devices of a worker: emulator processes work side by side, so each gets one thread."""
-    if target.kind == "gpu":
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-        device = visible[target.index] if target.index < len(visible) and visible[0] else str(target.index)
-        return {"CUDA_VISIBLE_DEVICES": device, "CUDA_MODULE_LOADING": "LAZY"}
-    return {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-
-
-async def _lease(index: int, notify: Notify | None) -> int:
-    """Waits until no other run has the GPU."""
-    from warpsmith.sandbox.cuda.facts import identity
-    from warpsmith.sandbox.cuda.lock import take
-
-    uuid = identity(index).uuid
-    told = False
-    while (handle := take(uuid, purpose="run")) is None:
-        if notify is not None and not told:
-            notify("phase", {"text": "another run has the GPU; waiting for it to end"})
-            told = True
-        await asyncio.sleep(0.1)
-    return handle
 
 
 async def _all_or_first_error(work: Sequence[Awaitable[Outcome]]) -> list[Outcome]:

@@ -5,19 +5,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from warpsmith.kernels.problem import Instance
-
-Domain = Literal["fixed", "labels", "probability", "log_probability", "unit", "positive", "real"]
+from warpsmith.tools.domains import (
+    InputDomain,
+    computable,
+    core_of,
+    like,
+    redrawn_integers,
+    redrawn_labels,
+    within,
+)
 
 SHIPPED = "shipped"
+WHOLE = "whole"
+NONFINITE = "nonfinite"
 _TILE = 1024
 """Elements per planted outlier."""
 _BLOCK = 64
 """Elements of one value in the kind `blocks`."""
+_PLANTED = 97
+"""Elements per NaN or infinity in the kind `nonfinite`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,109 +39,100 @@ class Kind:
     zero_mean: bool
     """Whether the rule on the ratio to eager applies; elsewhere its rounding errors may cancel by luck."""
     draw: Callable[[torch.Tensor, torch.Generator], torch.Tensor] | None
-    """Fills a flat tensor; None: whatever the problem's own `get_inputs` gives."""
+    """Fills a row-major tensor; None: whatever the problem's own `get_inputs` gives."""
+    twice: bool = False
+    """Whether a full verdict runs the candidate a second time, over another poison."""
+    judged: bool = True
+    """Whether a deviation refuses a candidate; else it is told as a warning."""
 
 
 def _normal(out: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return out.normal_(generator=generator)
 
 
-def _scaled(factor: float) -> Callable[[torch.Tensor, torch.Generator], torch.Tensor]:
-    def draw(out: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        return out.normal_(generator=generator).mul_(factor)
+def _large(out: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """A thousand times as large, where products of that do not leave the range at once."""
+    return out.normal_(generator=generator).mul_(1e3 if torch.finfo(out.dtype).max > 1e9 else 32)
 
-    return draw
+
+def _tiny(out: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    return out.normal_(generator=generator).mul_(1e-3)
 
 
 def _heavy_tail(out: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Normal, with one value a hundred times larger in each tile."""
-    out.normal_(generator=generator)
-    tiles = -(-out.numel() // _TILE)
+    flat = out.normal_(generator=generator).view(-1)
+    tiles = -(-flat.numel() // _TILE)
     where = torch.arange(tiles, device=out.device) * _TILE
     where += torch.randint(0, _TILE, (tiles,), generator=generator, device=out.device)
-    where.clamp_(max=out.numel() - 1)
-    out[where] *= 100
+    where.clamp_(max=flat.numel() - 1)
+    flat[where] *= 100
     return out
 
 
 def _blocks(out: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Runs of one value in the first half, ramps in the second: clusters of equal extrema, sorted
     stretches."""
-    half = out.numel() // 2
+    flat = out.view(-1)
+    half = flat.numel() // 2
     runs = -(-half // _BLOCK)
     values = torch.empty(runs, dtype=out.dtype, device=out.device).normal_(generator=generator)
     values = values.mul_(2).round_().div_(2)
-    out[:half] = values.repeat_interleave(_BLOCK)[:half]
-    ramp = torch.linspace(-3, 3, min(_TILE, max(1, out.numel() - half)), dtype=out.dtype, device=out.device)
-    out[half:] = ramp.repeat(-(-(out.numel() - half) // ramp.numel()))[: out.numel() - half]
+    flat[:half] = values.repeat_interleave(_BLOCK)[:half]
+    rest = flat.numel() - half
+    ramp = torch.linspace(-3, 3, min(_TILE, max(1, rest)), dtype=out.dtype, device=out.device)
+    flat[half:] = ramp.repeat(-(-rest // ramp.numel()))[:rest]
+    return out
+
+
+def _whole(out: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Small whole numbers: what is linear in them is exact in every order of summation."""
+    most = 2 if torch.finfo(out.dtype).eps < 1e-4 else 1
+    values = torch.empty(out.shape, dtype=torch.int8, device=out.device)
+    return out.copy_(values.random_(-most, most + 1, generator=generator))
+
+
+def _edges(out: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Rows that are nearly zero (both zeros, denormals, little noise) but for their last element, the largest, and
+    their first, the smallest."""
+    out.normal_(generator=generator).mul_(1e-2)
+    picks = torch.empty(out.shape, dtype=torch.int8, device=out.device).random_(0, 8, generator=generator)
+    out.masked_fill_(picks == 0, 0.0).masked_fill_(picks == 1, -0.0)
+    out.masked_fill_(picks == 2, torch.finfo(out.dtype).smallest_normal / 4)
+    if out.dim():
+        out[..., 0], out[..., -1] = -4.0, 5.0
+    return out
+
+
+def _negative(out: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Below zero throughout: a maximum that starts at zero, or padding that takes part, shows."""
+    return out.normal_(generator=generator).abs_().add_(0.25).neg_()
+
+
+def _nonfinite(out: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Normal, with a NaN or an infinity here and there."""
+    flat = out.normal_(generator=generator).view(-1)
+    count = max(1, flat.numel() // _PLANTED)
+    where = torch.randint(0, flat.numel(), (count,), generator=generator, device=out.device)
+    for offset, value in enumerate((float("nan"), float("inf"), float("-inf"))):
+        flat[where[offset::3]] = value
     return out
 
 
 KINDS: tuple[Kind, ...] = (
-    Kind("normal", True, _normal),
-    Kind(SHIPPED, False, None),
-    Kind("large", True, _scaled(1e3)),
-    Kind("tiny", True, _scaled(1e-3)),
+    Kind("normal", True, _normal, twice=True),
+    Kind(SHIPPED, False, None, twice=True),
+    Kind("large", True, _large),
+    Kind("tiny", True, _tiny),
     Kind("heavy_tail", True, _heavy_tail),
-    Kind("blocks", False, _blocks),
-    Kind("normal_again", True, _normal),
+    Kind("blocks", False, _blocks, twice=True),
+    Kind(WHOLE, False, _whole),
+    Kind("edges", False, _edges),
+    Kind("negative", False, _negative),
+    Kind("normal_again", True, _normal, twice=True),
+    Kind(NONFINITE, False, _nonfinite, judged=False),
 )
 QUICK = ("normal", SHIPPED)
-
-
-@dataclass(frozen=True, slots=True)
-class InputDomain:
-    """What a shipped input shows of the values it may take."""
-
-    domain: Domain
-    dim: int = -1
-    """For probabilities: the dimension that sums to one."""
-    masked: bool = False
-    """At least a tenth of the values are exact zeros: their places are kept."""
-    symmetric: bool = False
-    sign: int = 0
-    """The sign that all drawn values get, or 0."""
-    still: str = ""
-    """Not empty: every call of `get_inputs` gives the same values, and what they look like."""
-
-
-def domain_of(value: Any, *, still: bool) -> InputDomain:
-    """Reads a domain off shipped values; `still` says that `get_inputs` gives the same ones every time. Integers and
-    Python numbers are `fixed`; so are labels held as floats where `get_inputs` itself varies them."""
-    if not isinstance(value, torch.Tensor) or value.numel() == 0:
-        return InputDomain("fixed")
-    if not value.is_floating_point():
-        what = "booleans" if value.dtype is torch.bool else "integers" if not value.is_complex() else "complex"
-        return InputDomain("fixed", still=f"its values are {what}" if still else "")
-    core = _core(value)
-    low, high = float(core.min()), float(core.max())
-    integral = bool((core == core.round()).all())
-    if low == high and still and (integral or core.numel() > 1) and _unit_dim(core) is None:
-        sign = (low > 0) - (low < 0)
-        return InputDomain("real", sign=sign, still="it is constant")
-    if integral:
-        if still:
-            return InputDomain("labels", symmetric=_symmetric(core), still="its values look like labels")
-        return InputDomain("fixed")
-    return _continuous(core, low, high)
-
-
-def _continuous(value: torch.Tensor, low: float, high: float) -> InputDomain:
-    """The domain of values that are not all whole."""
-    dim = _unit_dim(value) if low >= 0 else None
-    if dim is not None:
-        return InputDomain("probability", dim)
-    dim = _unit_dim(value.exp()) if high <= 0 else None
-    if dim is not None:
-        return InputDomain("log_probability", dim)
-    masked = float((value == 0).sum()) >= 0.1 * value.numel()
-    domain: Domain = "real" if low < 0 else "unit" if high <= 1 else "positive"
-    return InputDomain(domain, masked=masked, symmetric=_symmetric(value))
-
-
-def _symmetric(value: torch.Tensor) -> bool:
-    square = value.dim() >= 2 and value.shape[-1] == value.shape[-2] > 1
-    return square and bool((value == value.mT).all())
 
 
 def draw_inputs(
@@ -148,49 +150,53 @@ def draw_inputs(
             continue
         generator = torch.Generator(device=value.device)
         generator.manual_seed((seed + 7919 * (position + 1)) % 2**63)
-        core = _core(value)
+        core = core_of(value)
         if domain.domain == "labels":
-            drawn = _redrawn(core, generator, domain.symmetric)
+            drawn = redrawn_labels(core, generator, domain.symmetric)
+        elif domain.domain == "integers":
+            drawn = redrawn_integers(core, generator, domain.symmetric)
         else:
-            flat = torch.empty(core.numel(), dtype=core.dtype, device=core.device)
-            drawn = _within(kind.draw(flat, generator).view(core.shape), core, domain, signed)
-        made = _like(core, drawn)
+            plain = computable(core)
+            empty = torch.empty(plain.shape, dtype=plain.dtype, device=plain.device)
+            drawn = within(kind.draw(empty, generator), plain, domain, signed).to(core.dtype)
+        made = like(core, drawn)
         inputs.append(made if made.shape == value.shape else made.expand(value.shape))
     return inputs
-
-
-def _redrawn(value: torch.Tensor, generator: torch.Generator, symmetric: bool) -> torch.Tensor:
-    """Slices along the first dimension where they differ, drawn with replacement: each row of a mask, each one-hot
-    vector stays whole. What is sorted or symmetric stays so."""
-    dim = next(d for d in range(value.dim()) if bool((value != value.narrow(d, 0, 1)).any()))
-    dim = value.dim() - 1 if symmetric else dim
-    count = value.shape[dim]
-    picks = torch.randint(0, count, (count,), generator=generator, device=value.device)
-    if value.numel() == count:
-        flat = value.flatten()
-        rises = bool((flat[1:] >= flat[:-1]).all())
-        if rises or bool((flat[1:] <= flat[:-1]).all()):
-            picks = picks.sort().values
-    drawn = value.index_select(dim, picks)
-    return drawn.index_select(dim - 1, picks) if symmetric else drawn
 
 
 def perturb_parameters(instance: Instance, *, seed: int) -> None:
     """Moves floating parameters and buffers by up to a fifth, and all-zero ones by up to a tenth, in place.
     Their signs stay. Freshly made weights of one and biases of zero would hide a kernel that leaves them
     out."""
+    for tensor, generator in _floating(instance, seed):
+        noise = torch.empty(tensor.shape, device=tensor.device).uniform_(-1, 1, generator=generator).to(tensor.dtype)
+        if bool((tensor == 0).all()):
+            tensor.add_(noise, alpha=0.1)
+        else:
+            tensor.mul_(noise.mul_(0.2).add_(1))
+
+
+def round_parameters(instance: Instance, *, seed: int) -> None:
+    """Makes floating parameters and buffers whole, in place: their sign, or where they are zero throughout one of
+    -1, 0, 1. Together with whole inputs the results of linear modules are exact."""
+    for tensor, generator in _floating(instance, seed):
+        if bool((tensor == 0).all()):
+            values = torch.empty(tensor.shape, dtype=torch.int8, device=tensor.device)
+            tensor.copy_(values.random_(-1, 2, generator=generator))
+        else:
+            tensor.copy_(tensor.sign())
+
+
+def _floating(instance: Instance, seed: int) -> list[tuple[torch.Tensor, torch.Generator]]:
+    """Floating parameters and buffers, each with a generator; detached, so that they can be written."""
     named = [*instance.module.named_parameters(), *instance.module.named_buffers()]
-    with torch.no_grad():
-        for position, (_, tensor) in enumerate(named):
-            if not tensor.is_floating_point() or tensor.numel() == 0:
-                continue
+    found = []
+    for position, (_, tensor) in enumerate(named):
+        if tensor.is_floating_point() and tensor.numel():
             generator = torch.Generator(device=tensor.device)
             generator.manual_seed((seed + 104729 * (position + 1)) % 2**63)
-            noise = torch.empty_like(tensor).uniform_(-1, 1, generator=generator)
-            if bool((tensor == 0).all()):
-                tensor.add_(noise, alpha=0.1)
-            else:
-                tensor.mul_(noise.mul_(0.2).add_(1))
+            found.append((tensor.detach(), generator))
+    return found
 
 
 def attempts(domains: Sequence[InputDomain]) -> list[tuple[list[InputDomain], bool]]:
@@ -209,53 +215,3 @@ def never_varied(domains: Sequence[InputDomain]) -> list[str]:
         for position, domain in enumerate(domains)
         if domain.still and domain.domain == "fixed"
     ]
-
-
-def _within(drawn: torch.Tensor, shipped: torch.Tensor, domain: InputDomain, signed: bool) -> torch.Tensor:
-    if domain.domain == "probability":
-        return drawn.softmax(domain.dim)
-    if domain.domain == "log_probability":
-        return drawn.log_softmax(domain.dim)
-    if domain.sign:
-        return drawn.abs_().mul_(domain.sign)
-    if not signed and domain.domain == "unit":
-        drawn = drawn.sigmoid_()
-    elif not signed and domain.domain == "positive":
-        drawn = drawn.abs_()
-    if domain.symmetric:
-        drawn = (drawn + drawn.mT) / 2
-    return drawn.masked_fill(shipped == 0, 0) if domain.masked else drawn
-
-
-def _like(shipped: torch.Tensor, drawn: torch.Tensor) -> torch.Tensor:
-    """`drawn` with the strides and the storage offset of `shipped`."""
-    if shipped.is_contiguous() and shipped.storage_offset() == 0:
-        return drawn.contiguous()
-    count = shipped.untyped_storage().nbytes() // shipped.element_size()
-    base = torch.zeros(count, dtype=shipped.dtype, device=shipped.device)
-    return base.as_strided(shipped.shape, shipped.stride(), shipped.storage_offset()).copy_(drawn)
-
-
-def copy_of(value: torch.Tensor) -> torch.Tensor:
-    """The same contents, strides and storage offset at another address."""
-    core = _core(value)
-    copied = _like(core, core)
-    copied = copied.clone() if copied.data_ptr() == core.data_ptr() else copied
-    return copied if core is value else copied.expand(value.shape)
-
-
-def _core(value: torch.Tensor) -> torch.Tensor:
-    """A view of the elements that do not share memory: what was expanded, before it was."""
-    for dim, (size, stride) in enumerate(zip(value.shape, value.stride(), strict=True)):
-        if stride == 0 and size > 1:
-            value = value.narrow(dim, 0, 1)
-    return value
-
-
-def _unit_dim(value: torch.Tensor) -> int | None:
-    for dim in reversed(range(value.dim())):
-        if value.shape[dim] > 1:
-            sums = value.sum(dim, dtype=torch.float64)
-            if bool(((sums - 1).abs() < 1e-3).all()):
-                return dim
-    return None

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
 import re
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,7 +27,9 @@ from warpsmith.kernels.records import (
     Outcome,
     Record,
 )
+from warpsmith.sandbox.emulator.limits import MAX_SCRATCH
 from warpsmith.tools.evaluate import Evaluator
+from warpsmith.tools.oracle import dry_run
 
 _R = TypeVar("_R", bound=Record)
 
@@ -40,9 +45,15 @@ DTYPES = {
 """What a buffer may hold, with the bytes of an element."""
 SCRATCH_GPU = 16 << 30
 """Bytes that the buffers of a plan may take together."""
-SCRATCH_CPU = 1 << 30
+SCRATCH_CPU = MAX_SCRATCH
 """The same in the emulator."""
 _MAX_SOURCE = 4 << 20
+_MAX_PLAN = 1 << 20
+"""Bytes that the two files of a candidate may have."""
+_MAX_STEPS = 1024
+"""Steps of a plan, `prepare` included: each is a launch of every run."""
+_MAX_SIZE = 2**31 - 1
+"""The largest dimension of a grid; no device takes more in any of its launch parameters."""
 _RESERVED = re.compile(r"(in|out)\d+|param:.*")
 
 
@@ -58,18 +69,13 @@ def load_candidate(folder: Path) -> Candidate:
     """A candidate from `kernel.cu` and `launch.json`. UserError names the file and the field at fault."""
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder; a candidate is a folder with kernel.cu and launch.json")
-    source = _text(folder / "kernel.cu")
-    if len(source) > _MAX_SOURCE:
-        raise UserError(f"{folder / 'kernel.cu'} is larger than {_MAX_SOURCE >> 20} MiB")
+    source = _text(folder / "kernel.cu", _MAX_SOURCE)
     return Candidate(source=source, plan=load_plan(folder / "launch.json"))
 
 
 def load_plan(path: Path) -> LaunchPlan:
     """A launch plan from JSON. UserError names the line or the field at fault."""
-    try:
-        document = json.loads(_text(path))
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path}:{error.lineno}: not JSON: {error.msg} (column {error.colno})") from error
+    document = _document(path)
     if not isinstance(document, dict):
         raise UserError(f"{path}: a launch plan is an object with `steps`, not a {type(document).__name__}")
     version = document.get("schema_version", SCHEMA_VERSION)
@@ -85,6 +91,8 @@ def load_plan(path: Path) -> LaunchPlan:
     plan = _validated(LaunchPlan, document, str(path))
     if not plan.steps:
         raise UserError(f"{path}: steps is empty: nothing would be launched")
+    if len(plan.steps) + len(plan.prepare) > _MAX_STEPS:
+        raise UserError(f"{path}: the plan has more than {_MAX_STEPS:,} steps")
     _check_scratch(plan, path, SCRATCH_GPU)
     _check_names(plan, path)
     return plan
@@ -94,8 +102,10 @@ def check_plan(plan: LaunchPlan, problem: Problem, path: Path, *, scratch_bytes:
     """Whether every name in the plan exists for this problem, every output is written by some step, and the
     scratch buffers fit."""
     _check_scratch(plan, path, scratch_bytes)
-    meta = problem.instantiate(device="meta", seed=0)
-    outputs = len(meta.run())
+    meta, results = dry_run(problem)
+    outputs = len(results)
+    if not outputs:
+        raise UserError(f"{problem.path}: forward returns no tensor: there is nothing to judge")
     known = {f"in{n}" for n in range(len(meta.inputs))} | {f"out{n}" for n in range(outputs)}
     known |= {f"param:{name}" for name in meta.parameters} | set(plan.buffers)
     numbers = {f"in{n}" for n, value in enumerate(meta.inputs) if not isinstance(value, torch.Tensor)}
@@ -111,9 +121,43 @@ def check_plan(plan: LaunchPlan, problem: Problem, path: Path, *, scratch_bytes:
         raise UserError(f"{path}: no step is given {', '.join(sorted(missing))}")
 
 
+def _document(path: Path) -> Any:
+    """What a JSON file holds. UserError for what a reader may take in more than one way, or for ever to read."""
+    try:
+        return json.loads(
+            _text(path, _MAX_PLAN), object_pairs_hook=lambda pairs: _once(pairs, path),
+            parse_constant=lambda name: _no_number(name, path),
+        )  # fmt: skip
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path}:{error.lineno}: not JSON: {error.msg} (column {error.colno})") from error
+    except RecursionError as error:
+        raise UserError(f"{path}: brackets are nested too deeply") from error
+    except ValueError as error:
+        raise UserError(f"{path}: a number has too many digits") from error
+
+
+def _once(pairs: list[tuple[str, Any]], path: Path) -> dict[str, Any]:
+    """An object whose keys differ: readers do not agree on which of two values holds."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise UserError(f"{path}: the key {name[:80]!r} stands twice in one object")
+        found[name] = value
+    return found
+
+
+def _no_number(name: str, path: Path) -> Any:
+    raise UserError(f"{path}: {name} is no JSON number")
+
+
 def _check_names(plan: LaunchPlan, path: Path) -> None:
-    """Names that no problem could give a meaning."""
+    """Names that no problem could give a meaning, and names that `prepare` may not use."""
     for where, name in _names(plan):
+        if where.startswith("prepare") and name not in plan.buffers and not name.startswith("param:"):
+            raise UserError(
+                f"{path}: {where}: prepare works on parameters and buffers alone, before there are inputs, "
+                f"so {name!r} is not there yet"
+            )
         if name not in plan.buffers and not _RESERVED.fullmatch(name):
             raise UserError(
                 f"{path}: {where}: {name!r} is no buffer of the plan; arguments are inN, outN, param:NAME, "
@@ -139,7 +183,17 @@ def _check_step(step: Any, where: str) -> None:
     for position, argument in enumerate(arguments if isinstance(arguments, list) else []):
         if isinstance(argument, dict):
             _check_scalar(argument, f"{where}.args[{position}]")
-    _validated(KernelStep if "kernel" in step else LibraryStep, step, where)
+    made = _validated(KernelStep, step, where) if "kernel" in step else _validated(LibraryStep, step, where)
+    if isinstance(made, KernelStep):
+        for name in ("grid", "block", "cluster"):
+            _check_sizes(getattr(made, name), f"{where}.{name}", least=1)
+        _check_sizes((made.shared_bytes,), f"{where}.shared_bytes", least=0)
+
+
+def _check_sizes(sizes: Iterable[int], where: str, *, least: int) -> None:
+    for size in sizes:
+        if not least <= size <= _MAX_SIZE:
+            raise UserError(f"{where}: a size is from {least} to {_MAX_SIZE}")
 
 
 def _check_scalar(argument: dict[str, Any], where: str) -> None:
@@ -186,13 +240,28 @@ def _validated(kind: type[_R], document: Any, where: str) -> _R:
         raise UserError(f"{where}{place}: {first['msg']}") from error
 
 
-def _text(path: Path) -> str:
+def _text(path: Path, most: int) -> str:
+    """A regular file of at most `most` bytes. Neither a link nor a pipe of a stranger's folder is followed or waited
+    for."""
     try:
-        return path.read_text(encoding="utf-8")
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; a candidate folder holds kernel.cu and launch.json") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read as text: {error}") from None
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise UserError(f"{path}: is a symbolic link; put the file itself into the folder") from error
+        raise UserError(f"{path}: cannot be read as text: {error}") from error
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise UserError(f"{path}: is no regular file")
+    with os.fdopen(handle, "rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise UserError(f"{path} is larger than {most >> 20} MiB")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: cannot be read as text: {error}") from error
 
 
 def _list(value: Any, path: Path, name: str) -> list[Any]:

@@ -20,6 +20,7 @@ from warpsmith.kernels.records import (
     Speedup,
     Status,
 )
+from warpsmith.tools.compile_cache import default_cache_dir
 from warpsmith.tools.store import Level, RunStore
 
 
@@ -125,6 +126,7 @@ class NullCompiler:
 
     def __init__(self, arch: str = "sm_90") -> None:
         self.arch = arch
+        self.cache_dir = default_cache_dir()
         self.compiles = 0
 
     async def compile_many(self, candidates: Sequence[Candidate]) -> list[CompileReport]:

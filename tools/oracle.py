@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from warpsmith.kernels.errors import UserError
-from warpsmith.kernels.problem import Instance
+from warpsmith.kernels.problem import Instance, Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,41 @@ class Undefined(Exception):
     """The module refuses these inputs."""
 
 
+NARROW = (torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
+"""Precisions below float32."""
+
+
+@dataclass(slots=True)
+class Traits:
+    """What the operators of a forward pass were seen to do."""
+
+    narrow: set[torch.dtype] = field(default_factory=set)
+    """Precisions below float32 that some operator gave its result in."""
+    random: set[str] = field(default_factory=set)
+    """Operators that draw random numbers."""
+
+
+class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes traits; computes as without it."""
+
+    def __init__(self, traits: Traits) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.traits = traits
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            self.traits.random.add(str(func))
+        for leaf in pytree.tree_leaves(result):
+            if isinstance(leaf, torch.Tensor) and leaf.dtype in NARROW:
+                self.traits.narrow.add(leaf.dtype)
+        return result
+
+
 class _Widen(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Computes in float64 whatever the code asks for in float32."""
+    """Computes in float64 whatever the code asks for in a narrower floating type."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -39,9 +72,9 @@ class _Widen(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def _widen(tree: Any) -> Any:
     def one(leaf: Any) -> Any:
-        if leaf is torch.float32:
+        if isinstance(leaf, torch.dtype) and (leaf is torch.float32 or leaf in NARROW):
             return torch.float64
-        if isinstance(leaf, torch.Tensor) and leaf.dtype is torch.float32:
+        if isinstance(leaf, torch.Tensor) and leaf.is_floating_point():
             return leaf.double()
         return leaf
 
@@ -70,6 +103,41 @@ def eager(instance: Instance, inputs: Sequence[Any]) -> tuple[torch.Tensor, ...]
         if is_out_of_memory(error):
             raise
         raise Undefined(_summary(error)) from error
+
+
+def dry_run(problem: Problem) -> tuple[Instance, list[torch.Tensor]]:
+    """The problem and its outputs without data, for shapes and names; with data, on the CPU, where the user's code
+    needs values. UserError where that fails."""
+    try:
+        dry = problem.instantiate(device="meta", seed=0)
+        return dry, dry.run()
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+    real = problem.instantiate(device="cpu", seed=0)
+    try:
+        outputs = real.run()
+    except Exception as error:
+        raise problem.user_error(error, "forward") from error
+    return real, outputs
+
+
+def traits(instance: Instance, inputs: Sequence[Any]) -> Traits:
+    """What the operators of forward do on these inputs. Undefined where it raises."""
+    found = Traits()
+    with _Watch(found):
+        eager(instance, inputs)
+    return found
+
+
+def eager_without_tf32(instance: Instance, inputs: Sequence[Any]) -> tuple[torch.Tensor, ...]:
+    """Outputs of the module with cuDNN kept from rounding float32 to TF32."""
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        return eager(instance, inputs)
+    finally:
+        torch.backends.cudnn.allow_tf32 = before
 
 
 def return_memory() -> None:
@@ -107,11 +175,14 @@ def _reference_on(instance: Instance, inputs: Sequence[Any], device: torch.devic
     if device is not None:
         module = module.to(device)
     double = Instance(module, wide, {}, instance.structure, instance.draw_inputs)
+    seen = Traits()
     try:
-        outputs = tuple(double.run(wide))
-        if all(_is_wide(output) for output in outputs):
+        with _Watch(seen):
+            outputs = tuple(double.run(wide))
+        if all(_is_wide(output) for output in outputs) and not seen.narrow:
             return Reference(outputs)
-        reason = "forward converts to float32 itself"
+        named = sorted(str(dtype).removeprefix("torch.") for dtype in seen.narrow) or ["float32"]
+        reason = f"forward converts to {', '.join(named)} itself"
     except Exception as error:
         if is_out_of_memory(error):
             raise
@@ -120,7 +191,7 @@ def _reference_on(instance: Instance, inputs: Sequence[Any], device: torch.devic
 
 
 def _widened(double: Instance, wide: list[Any], reason: str) -> Reference:
-    """Second attempt, for code that names float32: every operator is made to compute in float64."""
+    """Second attempt, for code that names a precision: every operator is made to compute in float64."""
     default = torch.get_default_dtype()
     try:
         torch.set_default_dtype(torch.float64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -20,6 +21,11 @@ class Layout:
     dtype: torch.dtype
 
     @property
+    def bytes(self) -> int:
+        """Memory that the elements take."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    @property
     def row_major(self) -> bool:
         """Whether elements lie in memory in the order of their indices."""
         return torch.empty_strided(self.shape, self.strides, device="meta").is_contiguous()
@@ -36,24 +42,36 @@ def layout_of(value: torch.Tensor) -> Layout:
 class GuardedOutputs:
     """One buffer for each output."""
 
-    def __init__(self, layouts: tuple[Layout, ...], device: torch.device) -> None:
+    def __init__(self, layouts: tuple[Layout, ...], device: torch.device, *, slack: int = 0) -> None:
+        """`slack`: bytes by which `move` may displace an output."""
         self.layouts = layouts
         self._buffers: list[torch.Tensor] = []
+        self._start = 0
         self.payloads: list[torch.Tensor] = []
         """The bytes of each output, flat."""
         self.tensors: list[torch.Tensor] = []
         for layout in layouts:
-            count = layout.dtype.itemsize
-            for size in layout.shape:
-                count *= size
-            whole = -(-count // 512) * 512
-            buffer = torch.full((whole + 2 * _GUARD,), _GUARD_BYTE, dtype=torch.uint8, device=device)
-            payload = buffer[_GUARD : _GUARD + count]
-            self._buffers.append(buffer)
-            self.payloads.append(payload)
+            whole = -(-layout.bytes // 512) * 512
+            size = whole + 2 * _GUARD + slack
+            self._buffers.append(torch.full((size,), _GUARD_BYTE, dtype=torch.uint8, device=device))
+        self._lay_out()
+
+    def move(self, start: int) -> None:
+        """Displaces all outputs by `start` bytes, a multiple of 512 within the slack."""
+        for payload in self.payloads:
+            payload.fill_(_GUARD_BYTE)
+        self._start = start
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        self.payloads = [
+            buffer[_GUARD + self._start : _GUARD + self._start + layout.bytes]
+            for layout, buffer in zip(self.layouts, self._buffers, strict=True)
+        ]
+        self.tensors = []
+        for layout, payload in zip(self.layouts, self.payloads, strict=True):
             typed = payload.view(layout.dtype)
-            start = typed.storage_offset()
-            self.tensors.append(typed.as_strided(layout.shape, layout.strides, start))
+            self.tensors.append(typed.as_strided(layout.shape, layout.strides, typed.storage_offset()))
 
     def poison(self, byte: int) -> None:
         """Fills the outputs; the guards keep their own pattern."""
@@ -64,7 +82,8 @@ class GuardedOutputs:
         """Outputs beside which something was written; mends the guards."""
         broken = []
         for index, (buffer, payload) in enumerate(zip(self._buffers, self.payloads, strict=True)):
-            edges = (buffer[:_GUARD], buffer[_GUARD + payload.numel() :])
+            before = _GUARD + self._start
+            edges = (buffer[:before], buffer[before + payload.numel() :])
             if not all(bool((edge == _GUARD_BYTE).all()) for edge in edges):
                 broken.append(index)
                 for edge in edges:

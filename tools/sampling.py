@@ -1,8 +1,8 @@
-"""Takes interleaved samples of several contenders with CUDA events: poison, flush, start, run, end."""
+"""Takes interleaved samples of several contenders with CUDA events: set the stage, start, run, end."""
 
 from __future__ import annotations
 
-import itertools
+import random
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -12,44 +12,141 @@ import torch
 
 from warpsmith.kernels.records import Failure
 from warpsmith.sandbox.cuda.backend import CudaBackend, LaunchRefused
-from warpsmith.tools.contenders import Contender
+from warpsmith.sandbox.cuda.health import Health, Reading
+from warpsmith.tools.contenders import Contender, Run
+from warpsmith.tools.stage import Stage
+
+Check = Callable[[Stage, int], Failure | None]
+"""Judges the outputs of the first contender at a place."""
 
 _torch_cuda: Any = torch.cuda
-_FLUSH_OVER_L2 = 3
-_MIN_FLUSH_BYTES = 64 << 20
 _LONG_US = 10_000.0
 """One probe of a kernel this long tells enough."""
+_STEADY = 0.01
+_CHECKS, _CHECKED_WITHIN = 3, 40
+"""So many of the first samples are checked."""
+_CLOCK_ROOM_US = 20.0
 
 
 class Sampler:
     """Samples by contender. All calls must come under the device's lock."""
 
-    def __init__(self, backend: CudaBackend, contenders: Sequence[Contender]) -> None:
+    def __init__(
+        self,
+        backend: CudaBackend,
+        contenders: Sequence[Contender],
+        stage: Stage,
+        *,
+        check: Check | None = None,
+        health: Health | None = None,
+    ) -> None:
+        """`check` is asked about samples of the first contender that chance picks."""
         self.backend = backend
         self.contenders = tuple(contenders)
         self.samples: dict[str, list[float]] = {contender.name: [] for contender in contenders}
         self.method = "events"
         self.notes: list[str] = []
-        l2 = torch.cuda.get_device_properties(backend.torch_device).L2_cache_size
-        size = max(_MIN_FLUSH_BYTES, _FLUSH_OVER_L2 * l2)
-        self._flush = torch.zeros(size // 4, dtype=torch.int32, device=backend.torch_device)
-        self._sink = torch.zeros((), dtype=torch.int64, device=backend.torch_device)
-        self._launches = 1
-        self._replays: dict[str, Callable[[], object]] = {}
-        self._turn = itertools.count(1)
+        self.readings: list[Reading] = []
+        self.dropped = 0
+        """Rounds left out because the device was slowed down."""
+        self._stage = stage
+        self._check = check
+        self._health = health
+        self._chance = random.SystemRandom()
+        self._due = set(self._chance.sample(range(_CHECKED_WITHIN), _CHECKS)) if check else set()
+        self._taken = self._rounds = 0
+        self._runs: dict[str, Run] = {}
+        self._graphs: dict[str, Callable[[], object]] = {}
 
-    def warm_up(self, seconds: float) -> Failure | None:
-        """Runs the mix for a time, then waits: the candidate's own speed does not decide how long."""
-        deadline = time.perf_counter() + seconds
+    @property
+    def launches(self) -> int:
+        """Runs within one sample."""
+        return len(self._stage.places)
+
+    def warm_up(self, at_least_s: float, at_most_s: float) -> Failure | None:
+        """Runs the mix until the time of five rounds in a row agrees: what decides is the mix, not the candidate."""
+        began = time.perf_counter()
+        rounds: list[float] = []
         while True:
+            before = time.perf_counter()
             for contender in self.contenders:
-                failure = self._guarded(partial(contender.run, 0)) or self.backend.finish()
+                failure = self._guarded(partial(self._once, contender)) or self.backend.finish()
                 if failure is not None and failure.kind == "out_of_memory" and contender is not self.contenders[0]:
                     self._leave_out(contender, failure)
                 elif failure is not None:
                     return failure
-            if time.perf_counter() > deadline:
+            now = time.perf_counter()
+            rounds.append(now - before)
+            steady = len(rounds) >= 5 and max(rounds[-5:]) - min(rounds[-5:]) < _STEADY * max(rounds[-5:])
+            if now - began > at_most_s or (now - began > at_least_s and steady):
                 return None
+
+    def probe(self) -> float | Failure:
+        """The least of three samples of the first contender, in microseconds."""
+        first, found = self.contenders[0], []
+        for _ in range(3):
+            sample = self._sample(first)
+            if isinstance(sample, Failure):
+                return sample
+            found.append(sample)
+            if sample > _LONG_US:
+                break
+        return min(found)
+
+    def use_graphs(self, stage: Stage) -> None:
+        """From now on a sample is a graph of one run on each place of `stage`. If one contender cannot be captured,
+        none is, and samples are events around all places."""
+        self._stage = stage
+        self._runs.clear()
+        self.method = f"graph of {self.launches} launches on distinct buffers"
+        name = ""
+        try:
+            for contender in self.contenders:
+                name = contender.name
+                run = self._run_of(contender)
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph, stream=self.backend.stream):
+                    for place in range(self.launches):
+                        run(place)
+                self._graphs[name] = graph.replay
+        except (RuntimeError, LaunchRefused) as error:
+            self._graphs.clear()
+            torch.cuda.synchronize()
+            self.method = f"events around {self.launches} launches on distinct buffers"
+            self.notes.append(f"no graph of {name}: {str(error).splitlines()[0]}")
+
+    def round(self) -> Failure | None:
+        """Two samples of each contender: in order, then in reverse order; every other round begins at the other end, as
+        the first sample after a pause differs by up to a per cent. A round during which the device was slowed down is
+        dropped."""
+        order = self.contenders if self._rounds % 2 == 0 else self.contenders[::-1]
+        self._rounds += 1
+        found: list[tuple[str, float]] = []
+        for contender in (*order, *order[::-1]):
+            sample = self._sample(contender)
+            if isinstance(sample, Failure):
+                return sample
+            found.append((contender.name, sample))
+        reading = self._health.read() if self._health is not None else None
+        if reading is not None:
+            self.readings.append(reading)
+            if reading.slowed:
+                self.dropped += 1
+                return None
+        for name, sample in found:
+            self.samples[name].append(sample)
+        return None
+
+    def last_look(self) -> Failure | None:
+        """One more run of the first contender, whose outputs are checked: it cannot be told from a timed one."""
+        self._due = {self._taken}
+        sample = self._sample(self.contenders[0])
+        return sample if isinstance(sample, Failure) else None
+
+    def overhead_us(self) -> float | Failure:
+        """What events around one empty kernel read."""
+        stream = self.backend.stream.cuda_stream
+        return self._timed(lambda: self.backend.scrubber.nothing(stream), partial(self._stage.clean, forget=False))
 
     def _leave_out(self, contender: Contender, failure: Failure) -> None:
         """A baseline that does not fit is no fault of the candidate's."""
@@ -58,73 +155,62 @@ class Sampler:
         self.notes.append(f"baseline `{contender.name}` left out: {failure.message}")
         torch.cuda.empty_cache()
 
-    def choose_method(self, short_us: float) -> Failure | None:
-        """Three samples of the first contender decide between events around one run and a graph of many."""
-        first = self.contenders[0]
-        probes = []
-        for _ in range(3):
-            sample = self._timed(first, 0, partial(first.run, 0), 1)
-            if isinstance(sample, Failure):
-                return sample
-            probes.append(sample)
-            if sample > _LONG_US:
-                break
-        if min(probes) < short_us and first.turns > 1:
-            self._launches = first.turns
-            self._capture()
-        return None
+    def _run_of(self, contender: Contender) -> Run:
+        if contender.name not in self._runs:
+            self._runs[contender.name] = contender.bind(self._stage)
+        return self._runs[contender.name]
 
-    def round(self) -> Failure | None:
-        """Two samples of each contender: in order, then in reverse order."""
-        turn = next(self._turn)
-        for contender in (*self.contenders, *reversed(self.contenders)):
-            failure = self._take(contender, turn)
-            if failure is not None:
-                return failure
-        return None
+    def _sample(self, contender: Contender) -> float | Failure:
+        """Microseconds of one run; checked where chance wants it."""
+        checked = contender is self.contenders[0] and self._taken in self._due
+        self._taken += contender is self.contenders[0]
+        if not self._graphs:
+            self._stage.move()
+            self._runs.clear()
+        run = self._graphs.get(contender.name)
+        if run is None:
+            bound = self._run_of(contender)
+            run = partial(self._all_places, bound)
 
-    def _take(self, contender: Contender, turn: int) -> Failure | None:
-        if contender.name in self._replays:
-            sample = self._timed(contender, None, self._replays[contender.name], self._launches)
-        else:
-            index = turn % contender.turns if self._launches == 1 else 0
-            sample = self._timed(contender, index, partial(self._runs, contender, index), self._launches)
-        if isinstance(sample, Failure):
-            return sample
-        self.samples[contender.name].append(sample)
-        return None
+        def prepare() -> None:
+            self._stage.restore(judged=checked)
+            contender.refresh(1 + self._chance.randrange(0xFF))
+            # Baselines are trusted: only before a candidate must nothing of theirs be left.
+            self._stage.clean(forget=contender.foreign)
 
-    def _runs(self, contender: Contender, index: int) -> None:
-        if self._launches == 1:
-            contender.run(index)
-            return
-        for turn in range(self._launches):
-            contender.run(turn)
+        sample = self._timed(run, prepare)
+        if isinstance(sample, Failure) or not checked or self._check is None:
+            return sample / self.launches if isinstance(sample, float) else sample
+        place = self._stage.judged_place()
+        assert place is not None
+        return self._check(self._stage, place) or sample / self.launches
 
-    def _timed(
-        self, contender: Contender, turn: int | None, run: Callable[[], object], launches: int
-    ) -> float | Failure:
-        """Microseconds of one run. The flush keeps the device busy while the launches are queued behind it,
-        so the host is not in the window."""
-        turns = range(contender.turns) if turn is None or launches > 1 else (turn,)
+    def _once(self, contender: Contender) -> None:
+        self._run_of(contender)(0)
+
+    def _all_places(self, run: Run) -> None:
+        for place in range(self.launches):
+            run(place)
+
+    def _timed(self, run: Callable[[], object], prepare: Callable[[], object]) -> float | Failure:
+        """Microseconds between two events around `run`. What `prepare` enqueues keeps the device busy while the
+        launches are queued behind it, so the host is not in the window."""
         start, end = _torch_cuda.Event(enable_timing=True), _torch_cuda.Event(enable_timing=True)
         with torch.cuda.stream(self.backend.stream):
-            for one in turns:
-                contender.poison(one)
-            self._sweep()
+            prepare()
+            began = time.perf_counter()
             start.record()
             failure = self._guarded(run)
             end.record()
         failure = self.backend.finish() or failure
         if failure is not None:
             return failure
-        return float(start.elapsed_time(end)) * 1000 / launches
-
-    def _sweep(self) -> None:
-        """Writes more than L2 holds, then reads the older part, so that no dirty lines are left to be
-        written back within the window."""
-        self._flush.add_(1)
-        torch.sum(self._flush[: self._flush.numel() // 3 * 2], 0, out=self._sink)
+        taken = float(start.elapsed_time(end)) * 1000
+        waited = (time.perf_counter() - began) * 1e6
+        if taken > waited + _CLOCK_ROOM_US:
+            message = f"the device's clock says {taken:.1f} us, the host waited {waited:.1f} us"
+            return Failure(stage="infrastructure", kind="clock", message=message)
+        return taken
 
     def _guarded(self, run: Callable[[], object]) -> Failure | None:
         try:
@@ -138,20 +224,3 @@ class Sampler:
         except RuntimeError as error:
             return self.backend.ruined(error)
         return None
-
-    def _capture(self) -> None:
-        """Captures one graph a contender, of one run on each input set. If one cannot be captured, none
-        is."""
-        try:
-            for contender in self.contenders:
-                graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph, stream=self.backend.stream):
-                    for turn in range(self._launches):
-                        contender.run(turn)
-                self._replays[contender.name] = graph.replay
-            self.method = f"graph of {self._launches} launches on distinct buffers"
-        except (RuntimeError, LaunchRefused) as error:
-            self._replays.clear()
-            torch.cuda.synchronize()
-            self.method = f"events around {self._launches} launches on distinct buffers"
-            self.notes.append(f"no graph of {contender.name}: {str(error).splitlines()[0]}")

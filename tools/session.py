@@ -5,136 +5,100 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from warpsmith.kernels.errors import UserError
-from warpsmith.kernels.problem import Instance, Problem, ProblemRef, load_ref
-from warpsmith.sandbox.backend import Argument, Backend
+from warpsmith.kernels.problem import Problem, ProblemRef, load_ref
+from warpsmith.kernels.records import Speedup
+from warpsmith.sandbox.backend import Backend
 from warpsmith.tools import oracle
-from warpsmith.tools.compare import (
-    ExactYardstick,
-    Yardstick,
-    checksum,
-    exact_yardstick,
-    memory_of,
-    wider,
-    wider_exact,
-    yardstick,
-)
-from warpsmith.tools.inputs import (
-    KINDS,
-    QUICK,
-    SHIPPED,
-    InputDomain,
-    Kind,
-    attempts,
-    domain_of,
-    draw_inputs,
-    never_varied,
-    perturb_parameters,
-)
-from warpsmith.tools.outputs import GuardedOutputs, Layout, layout_of
+from warpsmith.tools.input_sets import InputSet, SetMaker
+from warpsmith.tools.inputs import KINDS, QUICK, SHIPPED, Kind
+from warpsmith.tools.outputs import GuardedOutputs, Layout
 from warpsmith.tools.target import Target
 
-_FEW = 64
-"""Outputs of at most so many elements, a loss for example, have an error that may be small by luck."""
-_DRAWS = 4
+if TYPE_CHECKING:
+    from warpsmith.sandbox.cuda.backend import CudaBackend
+    from warpsmith.tools.stage import Stage
 
+Level = Literal["quick", "full"]
+_RENEWAL_S = 0.2
+"""Seconds a full verdict may spend on inputs that no verdict has seen."""
 _WORKING_COPIES = 3
 """Memory that making a set takes beyond what stays, in sizes of a set: float64 inputs and intermediates."""
-
-EMULATED_ELEMENTS = 1 << 25
-"""Inputs and outputs beyond this many elements would keep the emulator busy for many minutes."""
-
-
-@dataclass(frozen=True, slots=True)
-class InputSet:
-    """Inputs of one kind with what the module should give for them."""
-
-    kind: Kind
-    instance: Instance
-    inputs: list[Any]
-    references: tuple[torch.Tensor, ...]
-    yardsticks: tuple[Yardstick | ExactYardstick, ...]
-    """The latter for outputs of integers and booleans."""
-    layouts: tuple[Layout, ...]
-    sums: Mapping[str, tuple[int, int, int]]
-    """Checksums of inputs, parameters and references before any candidate ran."""
-    notes: tuple[str, ...]
-
-    @property
-    def bytes(self) -> int:
-        """Memory held, weights aside."""
-        held = [*self.inputs, *_judged_by(self.references, self.yardsticks).values()]
-        return sum(value.nbytes for value in held if isinstance(value, torch.Tensor))
-
-    def arguments(self) -> dict[str, Argument]:
-        """`inN` and `param:NAME` for a launch."""
-        return _named_inputs(self.inputs) | {
-            f"param:{name}": tensor for name, tensor in self.instance.parameters.items()
-        }
-
-    def changed(self) -> list[str]:
-        """Names of inputs and parameters whose memory is no longer what it was."""
-        return [name for name, total in _sums(self.arguments()).items() if total != self.sums[name]]
-
-    def spoilt(self) -> bool:
-        """Whether somebody wrote into a reference."""
-        named = _judged_by(self.references, self.yardsticks)
-        return any(total != self.sums[name] for name, total in _sums(named).items())
 
 
 @dataclass(slots=True)
 class Session:
-    """State for one problem. Sets are made on demand and kept while they fit the budget; the entropy behind
-    them is secret and drawn once a session."""
+    """State for one problem. Sets are made on demand and kept while they fit the budget."""
 
     problem: Problem
     backend: Backend
     budget_bytes: int
-    dropped: dict[str, str] = field(default_factory=dict)
-    """Kinds that this problem does not admit, with the reason."""
+    maker: SetMaker = field(init=False)
     compiled: dict[str, Any] = field(default_factory=dict)
     """torch.compile's modules by mode, or the text of what went wrong."""
-    _entropy: int = field(default_factory=lambda: int.from_bytes(os.urandom(7), "big"))
-    _shipped: Instance | None = None
-    _perturbed: Instance | None = None
-    _domains: list[InputDomain] = field(default_factory=list)
-    _sets: dict[str, InputSet] = field(default_factory=dict)
-    _shipped_finite: bool = True
-    _shipped_seen: bool = False
+    _sets: dict[tuple[Level, str], InputSet] = field(default_factory=dict)
+    _used: set[tuple[Level, str]] = field(default_factory=set)
+    """Kept sets that some verdict has seen."""
     _outputs: tuple[GuardedOutputs, GuardedOutputs] | None = None
-    _turns: list[list[Any]] | None = None
-    _turn_outputs: list[GuardedOutputs] = field(default_factory=list)
+    stages: dict[int, Stage] = field(default_factory=dict)
+    """Where timed runs take place, by the number of places; made once for all candidates."""
+    null_test: Speedup | None = None
+    """A baseline timed against itself, once a process."""
 
-    def input_set(self, name: str) -> InputSet | None:
+    def __post_init__(self) -> None:
+        device = self.backend.torch_device
+        # A kernel may read any address of its GPU context; the emulator gives it the tensors it is handed, no more.
+        self.maker = SetMaker(self.problem, device, sealed=device.type == "cuda")
+
+    @property
+    def dropped(self) -> dict[str, str]:
+        """Kinds that this problem does not admit, with the reason."""
+        return self.maker.dropped
+
+    def input_set(self, name: str, level: Level = "quick") -> InputSet | None:
         """The inputs of a kind, or None where the problem does not admit it. UserError where memory is
-        short."""
+        short. Levels share no inputs: what a search was steered by decides no full verdict."""
         if name in self.dropped:
             return None
-        if name in self._sets:
-            return self._sets[name]
+        if (level, name) in self._sets:
+            self._used.add((level, name))
+            return self._sets[level, name]
+        if name != SHIPPED and not self.maker.knows_shipped:
+            # The maker would make the set for itself and let it go.
+            self.input_set(SHIPPED, level)
         made = self._made(next(kind for kind in KINDS if kind.name == name))
         if made is not None and self._roomy(made):
-            self._sets[name] = made
+            self._sets[level, name] = made
         return made
+
+    def renew(self) -> None:
+        """Before a full verdict: lets go of sets that an earlier one has used, the oldest first, as many as can be made
+        anew in a share of the time that a verdict takes."""
+        spent = 0.0
+        for key in [key for key in self._sets if key[0] == "full" and key in self._used]:
+            spent += self._sets[key].made_s
+            del self._sets[key]
+            self._used.discard(key)
+            if spent > _RENEWAL_S:
+                break
 
     def _made(self, kind: Kind) -> InputSet | None:
         """Makes a set; where memory is short, once more with everything given up that can be made again."""
         try:
-            return self._make(kind)
+            return self.maker.make(kind)
         except Exception as error:
             if not oracle.is_out_of_memory(error):
                 raise
         # Outside the handler: the traceback would hold on to the tensors of the attempt.
         self.release()
         try:
-            return self._make(kind, on_cpu_at_need=True)
+            return self.maker.make(kind, on_cpu_at_need=True)
         except Exception as error:
             if oracle.is_out_of_memory(error):
                 raise oracle.too_large(error, self.backend.label) from error
@@ -152,8 +116,9 @@ class Session:
     def release(self) -> None:
         """Gives up kept sets and buffers."""
         self._sets.clear()
-        self._turn_outputs.clear()
-        self._outputs = self._turns = None
+        self._used.clear()
+        self.stages.clear()
+        self._outputs = None
         oracle.return_memory()
 
     def _roomy(self, made: InputSet) -> bool:
@@ -165,19 +130,18 @@ class Session:
 
     def reset(self) -> None:
         """Draws everything anew at the next use, under new entropy: a candidate wrote where it must not."""
-        self._entropy = int.from_bytes(os.urandom(7), "big")
-        self._shipped = self._perturbed = self._outputs = self._turns = None
-        self._shipped_seen = False
-        self._turn_outputs.clear()
+        self.maker.reset()
+        self._outputs = None
+        self.stages.clear()
         self._sets.clear()
-        self.dropped.clear()
+        self._used.clear()
         self.compiled.clear()
 
     def spoilt(self) -> bool:
-        """Whether somebody wrote into a reference that is kept."""
+        """Whether somebody wrote into a set that is kept."""
         return any(kept.spoilt() for kept in self._sets.values())
 
-    def names(self, level: Literal["quick", "full"]) -> list[str]:
+    def names(self, level: Level) -> list[str]:
         """Kinds in the order in which they are judged."""
         return [kind.name for kind in KINDS if level == "full" or kind.name in QUICK]
 
@@ -194,179 +158,54 @@ class Session:
                 raise
         return self._outputs
 
-    @property
-    def shipped(self) -> Instance:
-        """The problem as its file makes it, on the backend's device."""
-        if self._shipped is None:
-            if self.backend.torch_device.type == "cpu":
-                self._check_size()
-            device = str(self.backend.torch_device)
-            made = self.problem.instantiate(device=device, seed=self._entropy)
-            before = _sums(_named_inputs(made.inputs))
-            # One draw at a time: two may not fit.
-            made.inputs = []
-            again = made.fresh_inputs(self._entropy + 3)
-            after = _sums(_named_inputs(again))
-            still = [f"in{n}" in after and before.get(f"in{n}") == after[f"in{n}"] for n in range(len(again))]
-            self._domains = [domain_of(value, still=one) for value, one in zip(again, still, strict=True)]
-            self._shipped = made
-        return self._shipped
+    def cuda(self) -> CudaBackend:
+        """The backend, where it is a GPU: only there is anything timed."""
+        from warpsmith.sandbox.cuda.backend import CudaBackend
 
-    @property
-    def perturbed(self) -> Instance:
-        """The same with weights moved away from ones and zeros."""
-        if self._perturbed is None:
-            seed = self._entropy + 1
-            self._perturbed = self.problem.instantiate(device=str(self.backend.torch_device), seed=seed)
-            self._perturbed.inputs = []
-            perturb_parameters(self._perturbed, seed=seed)
-        return self._perturbed
+        assert isinstance(self.backend, CudaBackend)
+        return self.backend
 
-    def turns(self, inputs: InputSet, draw: Callable[[Session, InputSet], list[list[Any]]]) -> list[list[Any]]:
-        """Input sets for timing, drawn once for all candidates."""
-        if self._turns is None:
-            self._turns = draw(self, inputs)
-        return self._turns
-
-    def turn_outputs(self, layouts: tuple[Layout, ...], count: int) -> list[GuardedOutputs]:
-        """Output buffers for timing, one set a turn, made once for all candidates."""
-        if len(self._turn_outputs) != count or self._turn_outputs[0].layouts != layouts:
-            self._turn_outputs.clear()
-            device = self.backend.torch_device
-            self._turn_outputs.extend(GuardedOutputs(layouts, device) for _ in range(count))
-        return self._turn_outputs
+    def another(self, made: InputSet) -> list[Any]:
+        """Other inputs of the same kind for the same module."""
+        return self.maker.another(made)
 
     def fresh(self, turn: int) -> list[Any]:
         """Another draw of the shipped distribution, for timing."""
-        return self.shipped.fresh_inputs(self._entropy + 1000 + turn)
-
-    def _make(self, kind: Kind, *, on_cpu_at_need: bool = False) -> InputSet | None:
-        if kind.name != SHIPPED and not self._shipped_seen:
-            # Whether the shipped inputs give finite outputs decides what other kinds must give.
-            self.input_set(SHIPPED)
-        instance = self.shipped if kind.draw is None else self._varied()
-        position = [one.name for one in KINDS].index(kind.name)
-        for domains, signed in attempts(self._domains) if kind.draw is not None else [(self._domains, True)]:
-            inputs = self._draw(kind, instance, position, domains, signed)
-            made = self._referenced(kind, instance, inputs, on_cpu_at_need)
-            if isinstance(made, InputSet):
-                made = replace(made, notes=(*made.notes, *never_varied(domains)))
-                return self._with_more_draws(made, position, domains, signed)
-            self.dropped[kind.name] = made
-        return None
-
-    def _draw(
-        self, kind: Kind, instance: Instance, position: int, domains: Sequence[InputDomain], signed: bool
-    ) -> list[Any]:
-        seed = self._entropy + 17 * (position + 1)
-        return draw_inputs(kind, instance, domains, seed=seed, signed=signed)
-
-    def _with_more_draws(self, made: InputSet, position: int, domains: Sequence[InputDomain], signed: bool) -> InputSet:
-        """Where an output has few elements, eager's error on further draws is counted in."""
-        counts = [truth.numel() for truth in made.references]
-        if not counts or min(counts) > _FEW:
-            return made
-        measures = list(made.yardsticks)
-        for extra in range(1, _DRAWS):
-            other = self._draw(made.kind, made.instance, position + extra * len(KINDS), domains, signed)
-            try:
-                produced = oracle.eager(made.instance, other)
-                truths = oracle.reference64(made.instance, other).outputs
-            except oracle.Undefined:
-                continue
-            for index, (measure, truth, value) in enumerate(zip(measures, truths, produced, strict=True)):
-                if isinstance(measure, Yardstick):
-                    measures[index] = wider(measure, yardstick(truth, value))
-                else:
-                    measures[index] = wider_exact(measure, exact_yardstick(truth, value))
-        return replace(made, yardsticks=tuple(measures))
-
-    def _varied(self) -> Instance:
-        named = [*self.shipped.module.parameters(), *self.shipped.module.buffers()]
-        return self.perturbed if any(tensor.is_floating_point() for tensor in named) else self.shipped
-
-    def _referenced(self, kind: Kind, instance: Instance, inputs: list[Any], on_cpu_at_need: bool) -> InputSet | str:
-        """The set with its references, or why these inputs are of no use."""
-        try:
-            produced = oracle.eager(instance, inputs)
-            reference = oracle.reference64(instance, inputs, on_cpu_at_need=on_cpu_at_need)
-        except oracle.Undefined as error:
-            return f"undefined for these values ({error})"
-        shapes = [tuple(value.shape) for value in produced]
-        if shapes != [tuple(value.shape) for value in reference.outputs]:
-            return "float64 gives outputs of other shapes"
-        measures = tuple(
-            yardstick(truth, value) if value.is_floating_point() else exact_yardstick(truth, value)
-            for truth, value in zip(reference.outputs, produced, strict=True)
-        )
-        floats = [measure for measure in measures if isinstance(measure, Yardstick)]
-        finite = all(measure.finite for measure in floats)
-        if kind.name == SHIPPED:
-            self._shipped_finite = finite
-            self._shipped_seen = True
-        if not all(measure.eager_agrees for measure in floats):
-            return "eager PyTorch is not finite where float64 is"
-        if not finite and self._shipped_finite and kind.name != SHIPPED:
-            return "the float64 reference is not finite"
-        self.dropped.pop(kind.name, None)
-        layouts = tuple(layout_of(value) for value in produced)
-        made = InputSet(kind, instance, inputs, reference.outputs, measures, layouts, {}, reference.notes)
-        sums = _sums({**made.arguments(), **_judged_by(reference.outputs, measures)})
-        return replace(made, sums=sums)
-
-    def _check_size(self) -> None:
-        """Refuses what the emulator could not finish, from shapes alone."""
-        meta = self.problem.instantiate(device="meta", seed=0)
-        tensors = [value for value in meta.inputs if isinstance(value, torch.Tensor)]
-        count = sum(value.numel() for value in (*tensors, *meta.parameters.values()))
-        if count > EMULATED_ELEMENTS:
-            raise UserError(
-                f"{self.problem.name} has {count:,} input elements, too many to run on the CPU (at most "
-                f"{EMULATED_ELEMENTS:,}): make it smaller with --set NAME=VALUE; "
-                f"{self.problem.settable_text()}"
-            )
-
-
-def _named_inputs(inputs: Sequence[Any]) -> dict[str, Argument]:
-    return {f"in{n}": value for n, value in enumerate(inputs)}
-
-
-def _judged_by(
-    references: Sequence[torch.Tensor], measures: Sequence[Yardstick | ExactYardstick]
-) -> dict[str, torch.Tensor]:
-    """The tensors that candidates are compared with, by name."""
-    named = {f"reference {index}": value for index, value in enumerate(references)}
-    exact = {index: one.eager for index, one in enumerate(measures) if isinstance(one, ExactYardstick)}
-    return named | {f"eager {index}": value for index, value in exact.items()}
-
-
-def _sums(arguments: Mapping[str, Argument]) -> dict[str, tuple[int, int, int]]:
-    return {
-        name: checksum(memory_of(value))
-        for name, value in arguments.items()
-        if isinstance(value, torch.Tensor) and value.numel()
-    }
+        return self.maker.fresh(turn)
 
 
 _current: dict[str, Session] = {}
 """The one session of this process: another problem or device takes its place, and its memory."""
+_beside: OrderedDict[str, Session] = OrderedDict()
+"""Sessions of the same problem at hidden shapes, which are small; the one used longest ago goes first."""
+_MOST_BESIDE = 9
 _backends: dict[str, Backend] = {}
 
 
 def session_for(payload: Mapping[str, Any]) -> Session:
-    """This process's session for `payload["problem"]` on `payload["target"]`."""
+    """This process's session for `payload["problem"]` on `payload["target"]`; with `payload["beside"]`, a small one
+    that takes no other's place."""
     ref = ProblemRef.model_validate(payload["problem"])
     target = Target.model_validate(payload["target"])
+    beside = payload.get("beside", False)
+    kept = _beside if beside else _current
     key = f"{ref.model_dump_json()} {target.model_dump_json()}"
-    if key not in _current:
-        _current.clear()
+    if key not in kept:
+        if not beside:
+            _current.clear()
+            _beside.clear()
         oracle.pin_flags()
-        backend = _backend(target)
-        _current[key] = Session(load_ref(ref), backend, _budget(backend))
-    return _current[key]
+        backend = backend_for(target)
+        kept[key] = Session(load_ref(ref), backend, _budget(backend))
+    if beside:
+        _beside.move_to_end(key)
+        while len(_beside) > _MOST_BESIDE:
+            _beside.popitem(last=False)
+    return kept[key]
 
 
-def _backend(target: Target) -> Backend:
+def backend_for(target: Target) -> Backend:
+    """This process's backend of a target; a GPU's initialises CUDA."""
     key = target.model_dump_json()
     if key not in _backends:
         if target.backend is not None:

@@ -19,6 +19,8 @@ from pydantic import ValidationError
 
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.records import Candidate, Event, Outcome, RunManifest
+from warpsmith.tools.jsonlines import JsonLines
+from warpsmith.tools.ledger import Ledger
 
 Level = Literal["screen", "full"]
 
@@ -73,48 +75,6 @@ def write_atomically(path: Path, data: bytes) -> None:
         raise
 
 
-class JsonLines:
-    """An append-only file of one record a line. A torn last line is dropped; whole lines are never lost."""
-
-    def __init__(self, path: Path, *, durable: bool) -> None:
-        self.path = path
-        self.durable = durable
-        """Whether each line is forced to the disk before `append` returns."""
-
-    def lines(self) -> list[str]:
-        """All complete lines."""
-        if not self.path.exists():
-            return []
-        whole, _, _ = self.path.read_bytes().rpartition(b"\n")
-        return [line for line in whole.decode(errors="replace").split("\n") if line.strip()]
-
-    def mend(self) -> None:
-        """Cuts a torn last line off, so that the next append starts a line of its own."""
-        if not self.path.exists():
-            return
-        data = self.path.read_bytes()
-        whole = data.rfind(b"\n") + 1
-        if whole != len(data):
-            with self.path.open("r+b") as file:
-                file.truncate(whole)
-
-    def append(self, text: str) -> None:
-        """Adds one line, or leaves the file as it was and raises."""
-        # Unbuffered: what a buffer still holds after a failed write would reach the file when it is closed.
-        with self.path.open("ab", buffering=0) as file:
-            start = os.fstat(file.fileno()).st_size
-            left = memoryview(text.encode() + b"\n")
-            try:
-                while left:
-                    left = left[file.write(left) :]
-                if self.durable:
-                    os.fsync(file.fileno())
-            except OSError:
-                with contextlib.suppress(OSError):
-                    os.ftruncate(file.fileno(), start)
-                raise
-
-
 class RunStore:
     """One run's folder. A writer holds its lock; any number of readers may look on."""
 
@@ -124,7 +84,10 @@ class RunStore:
         self._lock = _acquire(folder) if writable else None
         self._events = JsonLines(folder / "events.jsonl", durable=False)
         self._results = JsonLines(folder / "results.jsonl", durable=True)
+        self._ledger = Ledger(folder / "failures.jsonl")
         self._outcomes: dict[str, list[Outcome]] = {}
+        self.broken: list[str] = []
+        """Lines of results.jsonl that were left out, with the reason; only where the reader asked for that."""
 
     @classmethod
     def create(cls, name: str, out_dir: Path | str = "runs") -> RunStore:
@@ -140,8 +103,9 @@ class RunStore:
         return store
 
     @classmethod
-    def open(cls, folder: Path | str, *, writable: bool = True) -> RunStore:
-        """An existing run. UserError says what is missing or broken, or who is writing it."""
+    def open(cls, folder: Path | str, *, writable: bool = True, skip_broken: bool = False) -> RunStore:
+        """An existing run. UserError says what is missing or broken, or who is writing it. With `skip_broken` lines
+        that are no outcomes are left out and noted in `broken`."""
         path = Path(folder)
         if not path.is_dir():
             raise UserError(f"no run folder at {path}: name an existing run, as listed under runs/")
@@ -151,7 +115,7 @@ class RunStore:
         store = cls(path, writable=writable)
         try:
             store.manifest()
-            store._load()
+            store._load(skip_broken=skip_broken)
         except BaseException:
             store.close()
             raise
@@ -252,6 +216,7 @@ class RunStore:
             raise ValueError("a full verdict never has the status `screened`")
         with room_needed(self.folder):
             self._results.append(outcome.model_dump_json())
+            self._ledger.add(outcome, level)
         self._outcomes.setdefault(outcome.candidate, []).append(outcome)
 
     def outcome(self, candidate_id: str, level: Level | None = None) -> Outcome | None:
@@ -274,17 +239,31 @@ class RunStore:
         costed = [o for o in (measured or full) if o.cost_us is not None]
         return min(costed, key=lambda o: o.cost_us or 0.0, default=full[0] if full else None)
 
-    def _load(self) -> None:
+    def lines(self) -> Iterator[Outcome]:
+        """Every outcome in the order in which candidates first appeared, a candidate's own in the order of time."""
+        for outcomes in self._outcomes.values():
+            yield from outcomes
+
+    def _load(self, *, skip_broken: bool = False) -> None:
         if self.writable:
             self._results.mend()
             self._events.mend()
-        for number, line in enumerate(self._results.lines(), start=1):
+        for number, line in self._results.numbered():
             try:
                 outcome = Outcome.model_validate_json(line)
             except ValidationError as error:
-                where = f"{self.folder / 'results.jsonl'}:{number}"
-                raise UserError(f"{where} is not an outcome of this version: {_first_line(error)}") from error
+                fault = f"{self.folder / 'results.jsonl'}:{number} is not an outcome of this version"
+                if not skip_broken:
+                    raise UserError(
+                        f"{fault} ({_first_line(error)}): remove that line, and its candidate is evaluated again "
+                        "where it is needed"
+                    ) from error
+                self.broken.append(f"{fault} ({_first_line(error)}); it was left out")
+                continue
             self._outcomes.setdefault(outcome.candidate, []).append(outcome)
+        if self.writable:
+            with room_needed(self.folder):
+                self._ledger.complete(self.lines())
 
     # best/
 

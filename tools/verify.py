@@ -15,10 +15,13 @@ import torch
 
 from warpsmith.kernels.records import CompileReport, Counters, Failure, LaunchPlan, VerifyReport
 from warpsmith.sandbox.backend import Loaded
-from warpsmith.tools.compare import Comparison, ExactYardstick, compare, compare_exact, same_bits
-from warpsmith.tools.inputs import SHIPPED
+from warpsmith.tools.checksums import same_bits
+from warpsmith.tools.compare import Comparison, compare
+from warpsmith.tools.compare_exact import ExactYardstick, compare_exact
+from warpsmith.tools.input_sets import InputSet
+from warpsmith.tools.inputs import SHIPPED, WHOLE
 from warpsmith.tools.outputs import GuardedOutputs, Layout
-from warpsmith.tools.session import InputSet, Session, session_for
+from warpsmith.tools.session import Session, session_for
 
 _FIRST_POISON = 0xFF
 """NaN in every float format, -1 in every integer format."""
@@ -31,6 +34,8 @@ class _Progress:
 
     checks: int = 0
     ratio: float | None = None
+    strict_ratio: float | None = None
+    """To eager kept from TF32, where eager uses it."""
     max_abs_error: float | None = None
     counters: Counters | None = None
     refused: str | None = None
@@ -41,6 +46,8 @@ class _Progress:
         """Keeps the largest figures."""
         if found.ratio is not None:
             self.ratio = max(self.ratio or 0.0, found.ratio)
+        if found.strict_ratio is not None:
+            self.strict_ratio = max(self.strict_ratio or 0.0, found.strict_ratio)
         if found.max_abs_error is not None:
             self.max_abs_error = max(self.max_abs_error or 0.0, found.max_abs_error)
 
@@ -60,7 +67,8 @@ def prepare_job(payload: Mapping[str, Any]) -> dict[str, Any]:
     """Worker job: makes the inputs and references of a level. Gives the kinds that the problem admits."""
     session = session_for(payload)
     with session.alone():
-        kinds = [name for name in session.names(payload["level"]) if session.input_set(name) is not None]
+        level = payload["level"]
+        kinds = [name for name in session.names(level) if session.input_set(name, level) is not None]
     return {"kinds": kinds, "dropped": session.dropped, "device": session.backend.label}
 
 
@@ -69,11 +77,13 @@ def verify(
 ) -> tuple[VerifyReport, list[str]]:
     """Judges a compiled candidate; stops at the first failure. UserError where the problem does not fit."""
     began = time.perf_counter()
+    if level == "full":
+        session.renew()
     loaded = session.backend.load(report, plan)
     atomics = _has_atomics(report)
     progress = _judge_sets(session, loaded, level, atomics)
     if progress.failure is not None and progress.failure.stage == "verify" and session.spoilt():
-        # An earlier candidate may have written into the references: a verdict needs whole ones.
+        # An earlier candidate may have written into inputs or references: a verdict needs whole ones.
         session.reset()
         progress = _judge_sets(session, loaded, level, atomics)
     if progress.failure is not None and progress.failure.kind in ("guard", "inputs_changed"):
@@ -88,6 +98,11 @@ def verify(
         failure=progress.failure, counters=progress.counters, not_emulated=progress.refused,
         seconds=time.perf_counter() - began,
     )  # fmt: skip
+    if progress.strict_ratio is not None:
+        progress.warnings.append(
+            f"eager rounds to TF32 here: the error is {progress.ratio:.3g} times eager's, {progress.strict_ratio:.3g} "
+            "times that of eager without TF32"
+        )
     dropped = [f"inputs `{name}` left out: {reason}" for name, reason in session.dropped.items()]
     return verdict, [*dict.fromkeys([*progress.warnings, *dropped])]
 
@@ -99,8 +114,9 @@ def _judge_sets(session: Session, loaded: Loaded, level: Literal["quick", "full"
     for name in session.names(level):
         # A set that the session does not keep has to go before the next is made.
         inputs = None
-        inputs = session.input_set(name)
-        if inputs is not None and not _check(session, loaded, inputs, progress, level == "full", atomics):
+        inputs = session.input_set(name, level)
+        twice = level == "full" and inputs is not None and inputs.kind.twice
+        if inputs is not None and not _check(session, loaded, inputs, progress, twice, atomics):
             break
     return progress
 
@@ -123,7 +139,7 @@ def _check(session: Session, loaded: Loaded, inputs: InputSet, progress: _Progre
                 progress.failure = None
             if progress.failure is not None:
                 return False
-    progress.checks += 1
+    progress.checks += inputs.kind.judged
     return True
 
 
@@ -154,6 +170,12 @@ def _judge(inputs: InputSet, outputs: GuardedOutputs, progress: _Progress) -> Fa
     """Compares all outputs of one run with the references."""
     for index, value in enumerate(outputs.tensors):
         found = compare_output(inputs, index, value)
+        if not inputs.kind.judged:
+            if found.problem is not None and "NaN" in found.problem:
+                progress.warnings.append(
+                    f"out{index} where inputs hold NaN and infinities (not judged): {found.problem}"
+                )
+            continue
         progress.note(found)
         if found.problem is not None:
             kind = "nonfinite" if "NaN" in found.problem else "mismatch"
@@ -172,7 +194,7 @@ def compare_output(inputs: InputSet, index: int, value: torch.Tensor) -> Compari
     measure, reference = inputs.yardsticks[index], inputs.references[index]
     if isinstance(measure, ExactYardstick):
         return compare_exact(value, reference, measure, inputs.inputs)
-    return compare(value, reference, measure, by_ratio=inputs.kind.zero_mean)
+    return compare(value, reference, measure, by_ratio=inputs.kind.zero_mean, whole=inputs.kind.name == WHOLE)
 
 
 def _differs(loaded: Loaded, inputs: InputSet, first: GuardedOutputs, second: GuardedOutputs) -> Failure:

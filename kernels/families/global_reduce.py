@@ -83,13 +83,12 @@ class GlobalReduceFamily:
     def emit(self, region: AnyRegion, device: DeviceModel, values: Values) -> Candidate:
         """Device code and launch plan for valid values."""
         region = _region(region)
-        slots, defaults = self.slots(region, device), _space(region, device).defaults
+        space = _space(region, device).holding(values)
+        slots = (*space.slots(), *row_sweeps.code_slots(row_sweeps.take_apart(region)))
         facts = global_facts(region)
-        layout = global_layout(facts, device, defaults | values)
+        layout = global_layout(facts, device, space.defaults | values)
         template = load_template("row_sweep.cu") + load_template("global_reduce.cu")
-        built = assemble(
-            render(template, _context(region) | {"fixed": _space(region, device).fixed_lines()}), slots, values, ENUMS
-        )
+        built = assemble(render(template, _context(region) | {"fixed": space.fixed_lines()}), slots, values, ENUMS)
         return Candidate(
             source=built.source, plan=_plan(region, facts, layout), family=self.name, values=dict(values),
             slot_lines=built.slot_lines,

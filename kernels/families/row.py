@@ -91,13 +91,13 @@ class RowFamily:
     def emit(self, region: AnyRegion, device: DeviceModel, values: Values) -> Candidate:
         """Device code and launch plan for valid values."""
         region = _rows(region)
-        slots = self.slots(region, device)
-        defaults = _space(region, device).defaults
-        full = defaults | values
         parts = row_sweeps.take_apart(region)
+        space = _space(region, device).holding(values)
+        slots = (*space.slots(), *row_sweeps.code_slots(parts))
+        full = space.defaults | values
         layout = layout_of(facts_of(region), full)
         context = dict(row_sweeps.base_context(region, parts, keeps=True)) | {
-            "fixed": _space(region, device).fixed_lines(),
+            "fixed": space.fixed_lines(),
             "cluster_attribute": "__cluster_dims__(CLUSTER, 1, 1) " if device.max_cluster > 1 else "",
             "resident": _resident(region, parts),
             "signature": codegen.signature(codegen.parameters(region.loads, region.stores)),

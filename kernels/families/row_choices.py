@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
@@ -63,10 +63,12 @@ class ChoiceSpace:
     """Naive values, complete; a closed slot stays at its value here."""
     best: Values
     """What an experienced author would try first, complete."""
+    named: frozenset[str] = frozenset()
+    """Slots that are open whatever there is to choose."""
 
     def is_open(self, name: str) -> bool:
         """Whether there is anything to choose."""
-        return len(self.choices[name]) > 1
+        return len(self.choices[name]) > 1 or name in self.named
 
     def slots(self) -> tuple[Slot, ...]:
         """The open slots."""
@@ -79,6 +81,15 @@ class ChoiceSpace:
     def sensible(self) -> Values:
         """The best values of the open slots."""
         return {name: value for name, value in self.best.items() if self.is_open(name)}
+
+    def holding(self, values: Values) -> ChoiceSpace:
+        """The space with the slots of `values` open and their values legal: a kernel of another shape brings values
+        along that this region's search leaves out."""
+        wider = {
+            name: tuple(dict.fromkeys((*kept, *([values[name]] if name in values else []))))
+            for name, kept in self.choices.items()
+        }
+        return replace(self, choices=wider, named=frozenset(values))
 
     def fixed_lines(self) -> list[str]:
         """Template constants of the closed slots."""

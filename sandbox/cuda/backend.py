@@ -4,6 +4,7 @@ checked."""
 from __future__ import annotations
 
 import itertools
+import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -23,11 +24,17 @@ from warpsmith.sandbox.cuda.arguments import (
     pack,
     parameter_array,
 )
+from warpsmith.sandbox.cuda.health import Health
+from warpsmith.sandbox.cuda.leftovers import Leftovers
 from warpsmith.sandbox.cuda.library import LibraryError, library_call
+from warpsmith.sandbox.cuda.scrub import Scrubber
 
 Launch = Callable[[], object]
 _torch_cuda: Any = torch.cuda
 """Not every release of torch types its streams and events."""
+
+LAUNCH_TIMEOUT_VARIABLE = "WARPSMITH_LAUNCH_TIMEOUT_S"
+"""Environment variable with another deadline, in seconds."""
 
 LAUNCH_TIMEOUT_S = 10.0
 """A run of a whole plan that takes longer is a hang: the slowest honest one is a serial pass over the
@@ -46,7 +53,7 @@ class CudaBackend:
     """One GPU. To be made after the last fork of its process: it initialises CUDA, and makes its own stream
     the current one of the calling thread, so that inputs, launches and comparisons follow each other."""
 
-    def __init__(self, index: int = 0, *, launch_timeout_s: float = LAUNCH_TIMEOUT_S) -> None:
+    def __init__(self, index: int = 0, *, launch_timeout_s: float | None = None) -> None:
         if not torch.cuda.is_available():
             raise EnvironmentError_(
                 "torch sees no GPU: install a CUDA build of torch that fits the driver, or use --device cpu"
@@ -68,7 +75,11 @@ class CudaBackend:
         self.label = f"gpu:{torch.cuda.get_device_name(index)}"
         self.stream: Any = _torch_cuda.Stream(self.torch_device)
         torch.cuda.set_stream(self.stream)
-        self.launch_timeout_s = launch_timeout_s
+        named = os.environ.get(LAUNCH_TIMEOUT_VARIABLE)
+        self.launch_timeout_s = launch_timeout_s or (float(named) if named else LAUNCH_TIMEOUT_S)
+        self.scrubber = Scrubber(self.torch_device)
+        self.health = Health.of(self.driver.uuid(index))
+        self._leftovers = Leftovers(self.torch_device, self.driver)
         self._newest: Any = None
 
     def load(self, report: CompileReport, plan: LaunchPlan) -> LoadedCuda:
@@ -85,6 +96,14 @@ class CudaBackend:
         except RuntimeError as error:
             failure = Failure(stage="launch", kind="module", message=f"the module does not load: {error}")
         return LoadedCuda(self, module, parameters, plan, failure)
+
+    def forget(self) -> None:
+        """Enqueues writes over all that a kernel could find of earlier work: memory that torch holds free, every
+        multiprocessor's shared memory, lines set to stay in L2."""
+        stream = self.stream.cuda_stream
+        self._leftovers.wipe(stream)
+        self.scrubber.shared_memory(stream)
+        self.driver.reset_persisting_l2()
 
     def finish(self) -> Failure | None:
         """Waits for our stream under the launch deadline. After a failure this process must not go on."""
@@ -137,6 +156,7 @@ class LoadedCuda:
         self._parameters = parameters
         self._functions: dict[str, Any] = {}
         self._scratch: dict[str, torch.Tensor] = {}
+        self._prepared: dict[str, torch.Tensor] = {}
 
     def launch(self, arguments: Mapping[str, Argument], *, poison: int) -> LaunchResult:
         """Runs the plan once and waits. See `Loaded` for what `arguments` and `poison` mean."""
@@ -146,6 +166,7 @@ class LoadedCuda:
             with torch.cuda.stream(self.backend.stream):
                 self.backend.stream.wait_stream(_torch_cuda.default_stream(self.backend.torch_device))
                 bound = self.bind(arguments)
+                self.backend.forget()
                 self.fill_scratch(poison)
                 bound.prepare()
                 bound.enqueue()
@@ -165,6 +186,21 @@ class LoadedCuda:
         for name, buffer in self.plan.buffers.items():
             if buffer.init == "poison":
                 self._bytes_of(name).fill_(poison)
+
+    def keep_prepared(self) -> None:
+        """Copies what the load-time steps have written, for `refresh_scratch`."""
+        names = {name for step in self.plan.prepare for name in _named(step)} & self.plan.buffers.keys()
+        self._prepared = {name: self._bytes_of(name).clone() for name in names}
+
+    def refresh_scratch(self, poison: int) -> None:
+        """Scratch as it was before the first run, on the current stream: load-time results restored, all else
+        poisoned."""
+        for name in self.plan.buffers:
+            kept = self._prepared.get(name)
+            if kept is None:
+                self._bytes_of(name).fill_(poison)
+            else:
+                self._bytes_of(name).copy_(kept)
 
     def bind(self, arguments: Mapping[str, Argument]) -> Bound:
         """The plan with its arguments packed, ready to be enqueued many times. Raises LaunchRefused,
@@ -245,23 +281,30 @@ class Bound:
         self._prepare = prepare
         self._steps = steps
 
+    @property
+    def steps(self) -> tuple[Launch, ...]:
+        """What a run consists of, in order: a fill for each zeroed scratch buffer, then the plan's steps."""
+        return tuple(self._steps)
+
     def prepare(self) -> None:
         """Load-time work on parameters. To be enqueued before the first run."""
-        self._run(self._prepare)
+        for step in self._prepare:
+            self.run_step(step)
 
     def enqueue(self) -> None:
         """Enqueues all steps; the backend's stream must be the current one. LaunchRefused where the driver
         refuses a launch."""
-        self._run(self._steps)
+        for step in self._steps:
+            self.run_step(step)
 
-    def _run(self, steps: list[Launch]) -> None:
-        for step in steps:
-            try:
-                step()
-            except LibraryError:
-                raise
-            except (RuntimeError, cuda.DriverError) as error:
-                raise LaunchRefused(str(error).splitlines()[0], "launch_config") from error
+    def run_step(self, step: Launch) -> None:
+        """Enqueues one step."""
+        try:
+            step()
+        except LibraryError:
+            raise
+        except (RuntimeError, cuda.DriverError) as error:
+            raise LaunchRefused(str(error).splitlines()[0], "launch_config") from error
 
 
 class _StreamHandle:
@@ -281,6 +324,12 @@ def _cupy_stream(pointer: int) -> Any:
     if hasattr(stream.Stream, "from_external"):
         return stream.Stream.from_external(_StreamHandle(pointer))
     return stream.ExternalStream(pointer)
+
+
+def _named(step: KernelStep | LibraryStep) -> set[str]:
+    """Names of tensors that a step is given."""
+    given = {argument for argument in step.args if isinstance(argument, str)}
+    return given | {step.out} if isinstance(step, LibraryStep) else given
 
 
 def _dtype(name: str) -> torch.dtype:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 from collections.abc import Sequence
@@ -105,6 +106,11 @@ class Driver:
         except DriverError:
             return False
         return True
+
+    def reset_persisting_l2(self) -> None:
+        """Turns lines that are set to stay in L2 into ordinary ones; nothing where the device has none."""
+        with contextlib.suppress(DriverError):
+            self.call("cuCtxResetPersistingL2Cache")
 
     def launch(self, function: int, config: LaunchConfig, parameters: ctypes.Array[ctypes.c_void_p]) -> None:
         """cuLaunchKernelEx: what cluster and cooperative launches need."""

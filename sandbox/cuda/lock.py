@@ -33,13 +33,23 @@ def exclusive(uuid: str, *, timeout_s: float = 300.0, folder: Path | None = None
 def take(uuid: str, *, purpose: str = "gpu", folder: Path | None = None) -> int | None:
     """The lock of a device for a purpose as an open file, or None while somebody else has it. `gpu` is held for
     moments, by whoever runs something; `run` for as long as a run keeps references in the device's memory."""
-    handle = _open((folder or Path(tempfile.gettempdir())) / f"warpsmith-{purpose}-{uuid}.lock")
+    handle = _open((folder or _folder()) / f"warpsmith-{purpose}-{uuid}.lock")
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(handle)
         return None
     return handle
+
+
+def _folder() -> Path:
+    """One folder for all processes of a machine: a runner's temporary folder is its own."""
+    named = os.environ.get("WARPSMITH_LOCKS")
+    folder = Path(named) if named else Path(tempfile.gettempdir()) / "warpsmith-locks"
+    with contextlib.suppress(OSError):
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o1777)
+    return folder
 
 
 def _open(path: Path) -> int:

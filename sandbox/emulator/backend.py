@@ -14,7 +14,7 @@ from warpsmith.sandbox.backend import Argument, LaunchResult
 from warpsmith.sandbox.cuda.arguments import ArgumentError, Parameter, pack
 from warpsmith.sandbox.cuda.library import LibraryError, library_call
 from warpsmith.sandbox.emulator.launch import DEFAULT_STEP_LIMIT, Run, Shape, run_kernel
-from warpsmith.sandbox.emulator.limits import check_step
+from warpsmith.sandbox.emulator.limits import check_scratch, check_step
 from warpsmith.sandbox.emulator.machine import Checks
 from warpsmith.sandbox.emulator.program import Kernel, compile_kernel, parse_cached
 from warpsmith.sandbox.emulator.ptx import Module, PtxError, Refused, Variable
@@ -68,6 +68,9 @@ class LoadedEmulator:
 
     def _prepare(self, module: Module, report: CompileReport, text: str) -> Failure | None:
         """Compiles every kernel of the plan; the first launch limit that is broken."""
+        failure = check_scratch(self.plan)
+        if failure is not None:
+            return failure
         for step in self._steps():
             if isinstance(step, LibraryStep):
                 continue

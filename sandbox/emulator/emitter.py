@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from warpsmith.sandbox.emulator.lanes import SPECIAL
 from warpsmith.sandbox.emulator.ptx import (
     Function,
     Imm,
@@ -193,6 +194,8 @@ class Emitter:
         if operand.name in self.program.function.registers or operand.name in self.program.homes:
             return self.read_register(operand.name, kind)
         name = operand.name.lstrip("%")
+        if name.partition(".")[0] not in SPECIAL:
+            raise self.refuse(f"special register {operand.name}")
         return self.view_of(f"L.special({name!r})", "u64" if name in ("clock64", "globaltimer") else "u32", kind)
 
     def read_register(self, name: str, kind: str) -> str:

@@ -12,6 +12,12 @@ from warpsmith.sandbox.emulator.vectors import Array
 
 CLOCKS = ("clock", "clock_hi", "clock64", "globaltimer", "globaltimer_lo", "globaltimer_hi")
 """Special registers that read differently each time."""
+SPECIAL = frozenset(
+    (*CLOCKS, "tid", "ctaid", "ntid", "nctaid", "cluster_ctaid", "cluster_nctaid", "clusterid", "nclusterid",
+     "cluster_ctarank", "cluster_nctarank", "laneid", "warpid", "nwarpid", "lanemask_eq", "lanemask_lt", "lanemask_le",
+     "lanemask_gt", "lanemask_ge", "smid", "nsmid", "gridid", "dynamic_smem_size", "is_explicit_cluster")
+)  # fmt: skip
+"""Special registers that a launch can answer for (PTX ISA, special registers)."""
 
 
 class Geometry:

@@ -20,6 +20,8 @@ from warpsmith.sandbox.emulator.violations import Violation
 
 DEFAULT_STEP_LIMIT = 300_000
 """Executed blocks of code in one batch after which a kernel counts as hanging."""
+_MULTIPROCESSORS = 132
+"""Blocks are dealt out to so many in turn: code that asks where it runs finds more than one place."""
 _LANES_PER_BATCH = 65536
 _STATE_PER_BATCH = 256 << 20
 
@@ -155,6 +157,8 @@ def special_registers(shape: Shape, batch: Array) -> Callable[[str], Array]:
         if base in CLOCKS:
             clock[0] += 1000
             return constant(clock[0]).astype(np.uint64 if base in ("clock64", "globaltimer") else np.uint32)
+        if base == "smid":
+            return _small((block % _MULTIPROCESSORS).astype(np.uint32))
         return _lane_register(base, thread, shape)
 
     return lookup
@@ -173,8 +177,9 @@ def _lane_register(name: str, thread: Array, shape: Shape) -> Array:
     values = {
         "laneid": lane, "warpid": thread // np.uint32(32), "lanemask_eq": bit, "lanemask_lt": bit - one,
         "lanemask_le": bit | (bit - one), "lanemask_gt": ~(bit | (bit - one)), "lanemask_ge": ~(bit - one),
-        "nwarpid": np.array([[-(-shape.threads // 32)]], np.uint32), "smid": np.zeros((1, 1), np.uint32),
-        "nsmid": np.ones((1, 1), np.uint32), "cluster_nctarank": np.array([[shape.cluster_size]], np.uint32),
+        "nwarpid": np.array([[-(-shape.threads // 32)]], np.uint32),
+        "nsmid": np.array([[_MULTIPROCESSORS]], np.uint32),
+        "cluster_nctarank": np.array([[shape.cluster_size]], np.uint32),
         "dynamic_smem_size": np.array([[shape.dynamic_shared]], np.uint32), "gridid": np.zeros((1, 1), np.uint32),
         "is_explicit_cluster": np.array([[shape.cluster_size > 1]]),
     }  # fmt: skip

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
+import torch
+
 from warpsmith.kernels.device import DEVICES
-from warpsmith.kernels.records import Failure, KernelResources, KernelStep
+from warpsmith.kernels.records import Failure, KernelResources, KernelStep, LaunchPlan
 from warpsmith.sandbox.emulator.ptx import Function
 
 _SHARED_PER_BLOCK = {
@@ -24,6 +28,8 @@ _REGISTERS = 65536
 _RESERVED_SHARED = 1024
 """Bytes that the driver keeps for itself in every block."""
 _WARP_REGISTER_UNIT = 256
+MAX_SCRATCH = 1 << 30
+"""Bytes that the scratch buffers of a plan may take together."""
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_BLOCK = (1024, 1024, 64)
 _MAX_CLUSTER = {90: 16, 100: 16, 103: 16}
@@ -154,3 +160,19 @@ def _check_cooperative(
 
 def _registers_of_a_warp(resources: KernelResources) -> int:
     return -(-max(1, resources.registers) * 32 // _WARP_REGISTER_UNIT) * _WARP_REGISTER_UNIT
+
+
+def check_scratch(plan: LaunchPlan) -> Failure | None:
+    """Whether the scratch buffers of a plan can be had here."""
+    total = 0
+    for name, buffer in plan.buffers.items():
+        dtype = getattr(torch, buffer.dtype, None)
+        if not isinstance(dtype, torch.dtype):
+            return Failure(stage="launch", kind="arguments", message=f"{name}: no dtype is called {buffer.dtype!r}")
+        if any(size < 0 for size in buffer.shape):
+            return Failure(stage="launch", kind="arguments", message=f"{name}: the shape {buffer.shape} is negative")
+        total += dtype.itemsize * math.prod(buffer.shape)
+    if total > MAX_SCRATCH:
+        message = f"no room for the scratch buffers: they take {total:,} bytes, {MAX_SCRATCH:,} are given here"
+        return Failure(stage="launch", kind="out_of_memory", message=message)
+    return None

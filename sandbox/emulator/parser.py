@@ -107,6 +107,8 @@ class _Parser:
             return
         if words and words[0] == ".alias":
             raise self.fail("function alias")
+        if ".attribute" in words:
+            raise self.fail("a variable with an attribute (managed memory)")
         for variable in self.variables(head):
             module.variables[variable.name] = variable
 

@@ -5,7 +5,7 @@ from warpsmith.agents.synthetic import SLOTS, FormulaSpace
 from warpsmith.kernels.records import Counters, Outcome, SlotValue
 
 SPACE = FormulaSpace(SLOTS, {}, roles=True)
-COUNTS = {"sectors_per_request": 32.0, "bank_conflicts": 3.0, "occupancy": 0.25, "barriers": 2.0}
+COUNTS = {"load_sectors_per_request": 32.0, "bank_conflicts": 3.0, "occupancy": 25.0, "barriers": 2.0}
 
 
 def seen(cost: float | None, role: str | None = None, **values: SlotValue) -> Seen:
@@ -25,7 +25,7 @@ def test_each_role_sees_its_own_slots_and_counters_and_the_common_summary() -> N
     assert summary["cost_is"] == "estimated"
     assert [slot.name for slot in views["memory"].slots] == ["vector", "residency"]
     assert {s.name: s.current for s in views["config"].slots} == {"block": 256, "items": 1}
-    assert set(views["memory"].counters) == {"sectors_per_request", "bank_conflicts", "shared_bytes"}
+    assert set(views["memory"].counters) == {"load_sectors_per_request", "bank_conflicts", "shared_bytes"}
     assert set(views["config"].counters) == {"occupancy", "registers"}
     assert set(views["reduction"].counters) == {"bank_conflicts", "barriers", "shared_bytes"}
 

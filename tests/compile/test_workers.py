@@ -14,7 +14,8 @@ import pytest
 from compile_samples import candidate, copy_kernel, macro_bomb
 
 from warpsmith.kernels.errors import EnvironmentError_, SandboxTimeout, WorkerDied
-from warpsmith.sandbox.compile_pool import CompilePool, CompileWorker
+from warpsmith.sandbox.compile_client import CompileWorker
+from warpsmith.sandbox.compile_pool import CompilePool
 from warpsmith.sandbox.nvrtc import load_nvrtc
 from warpsmith.tools.compile import Compiler
 

@@ -103,9 +103,13 @@ def candidate(source: str, *steps: KernelStep | LibraryStep, buffers: dict[str, 
     return Candidate(source=source, plan=LaunchPlan(steps=steps, buffers=buffers or {}))
 
 
+def compiler(folder: Path) -> Compiler:
+    """A compiler for the first GPU."""
+    return Compiler(identity().arch, cache_dir=folder / "cache", jobs=2)
+
+
 def evaluator(problem: Problem, folder: Path, **more) -> Evaluator:
     """An evaluator on the first GPU."""
     arch = identity().arch
-    compiler = Compiler(arch, cache_dir=folder / "cache", jobs=2)
     more.setdefault("limits", Limits(verify_s=60))
-    return Evaluator(problem.ref, problem.hash, Target(kind="gpu", arch=arch), compiler, **more)
+    return Evaluator(problem.ref, problem.hash, Target(kind="gpu", arch=arch), compiler(folder), **more)

@@ -8,8 +8,9 @@ import pytest
 from warpsmith.kernels.device import model_for
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.records import Candidate, Failure, LibraryStep
-from warpsmith.tools.evaluate import Evaluator, Limits, provenance, roof_of, status_of
+from warpsmith.tools.evaluate import Evaluator, Limits
 from warpsmith.tools.null import NullCompiler, NullEvaluator, PlantedFailure
+from warpsmith.tools.outcomes import provenance, roof_of, status_of
 from warpsmith.tools.store import RunStore
 from warpsmith.tools.target import Target
 

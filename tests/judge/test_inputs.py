@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from warpsmith.sandbox.scripted import ScriptedBackend
-from warpsmith.tools.inputs import KINDS, InputDomain, attempts, copy_of, domain_of, draw_inputs
+from warpsmith.tools.domains import InputDomain, copy_of, domain_of
+from warpsmith.tools.inputs import KINDS, attempts, draw_inputs
 from warpsmith.tools.session import Session
 from warpsmith.tools.verify import verify
 
@@ -65,7 +66,7 @@ def test_constants_keep_their_sign(tmp_path):
     kernel = lambda x, y, out: out.copy_(x.sqrt() + y)  # noqa: E731
     report, warnings = judge(tmp_path, "torch.ones(n)", "torch.zeros(n)", kernel, "x.sqrt() + y")
     assert report.ok, report.failure
-    assert report.checks == 7
+    assert report.checks == 10
     assert warnings == []
 
 

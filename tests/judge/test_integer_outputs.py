@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from warpsmith.sandbox.scripted import ScriptedBackend
-from warpsmith.tools.compare import compare_exact, exact_yardstick
+from warpsmith.tools.compare_exact import compare_exact, exact_yardstick
 from warpsmith.tools.session import Session
 from warpsmith.tools.verify import verify
 
@@ -108,3 +108,45 @@ def test_steps_finer_than_the_rounding_are_judged_by_distance():
     assert compared(reference, eager, reference + torch.randint(-120, 121, (200,), generator=generator)).problem is None
     assert compared(reference, eager, reference + 1000).problem is not None
     assert compared(reference, eager, torch.zeros_like(reference)).problem is not None
+
+
+def test_positions_of_rounded_values_are_no_fine_steps():
+    generator = torch.Generator().manual_seed(7)
+    scores = 4 + torch.rand(400, 300, generator=generator) / 4
+    reference, eager = scores.argmax(1), scores.to(torch.bfloat16).argmax(1)
+    assert float((reference != eager).float().mean()) > 0.25
+    assert compared(reference, eager, eager).problem is None
+    assert compared(reference, eager, reference).problem is None
+    assert compared(reference, eager, torch.zeros_like(reference)).problem is not None
+    assert compared(reference, eager, scores.topk(2, 1).indices[:, 1]).problem is not None
+
+
+def positions(value, *inputs):
+    reference = inputs[0].argmax(1)
+    return compare_exact(value, reference, exact_yardstick(reference, reference), inputs).problem
+
+
+def test_what_does_not_tell_positions_apart_excuses_none():
+    generator = torch.Generator().manual_seed(9)
+    x = torch.randn(50, 20, generator=generator)
+    zeros, ones, mask = torch.zeros(50, 20), torch.ones(50, 20), (torch.rand(50, 20, generator=generator) > 0.5).float()
+    wrong = torch.randint(0, 20, (50,), generator=generator)
+    for other in (zeros, ones, mask, x.sign()):
+        assert positions(wrong, x, other) is not None
+    assert positions(wrong, x, x[:1].expand(50, 20)) is not None
+
+
+def test_ties_hold_within_range_and_along_the_right_dimension():
+    x = torch.tensor([[1.0, 3.0, 3.0], [2.0, 0.0, 2.0], [5.0, 5.0, 4.0]])
+    assert positions(torch.tensor([2, 2, 1]), x) is None
+    assert positions(torch.tensor([2, 1, 1]), x) is not None
+    for beyond in (3, -1, -2, 2**40):
+        assert positions(torch.tensor([beyond, 0, 0]), x) is not None
+
+
+def test_few_elements_at_which_eager_rounds_otherwise_excuse_few_others():
+    generator = torch.Generator().manual_seed(11)
+    scores = torch.randn(3000, 100, generator=generator)
+    reference, eager = scores.argmax(1), scores.to(torch.float16).argmax(1)
+    ignorant = scores[:, :-1].argmax(1)
+    assert compared(reference, eager, ignorant).problem is not None

@@ -27,7 +27,7 @@ def before(out):
 def test_right_softmax_passes_every_kind(tmp_path):
     report, warnings = judge(tmp_path, problems.SOFTMAX, softmax)
     assert report.ok, report.failure
-    assert report.checks == 7
+    assert report.checks == 10
     # The same operator: eager's own error, or less where that lies below one unit in the last place.
     assert 0.1 < report.error_ratio <= 1.0
     assert report.max_abs_error < 1e-6
@@ -158,6 +158,15 @@ def test_a_crash_is_a_failure_and_spoilt_references_are_renewed(tmp_path):
     assert run().ok
     session.input_set("normal").references[0].zero_()
     assert run().ok
+
+
+def test_a_candidate_is_not_blamed_for_inputs_that_another_spoilt(tmp_path):
+    backend = ScriptedBackend({"k": softmax})
+    session = Session(problems.problem(tmp_path, problems.SOFTMAX), backend, 1 << 28)
+    run = lambda: verify(session, problems.plan("in0", "out0"), problems.compiled(), level="full")[0]  # noqa: E731
+    assert run().ok
+    session.input_set("large").inputs[0][2, 3] += 1
+    assert run().ok, "blamed for what was there before"
 
 
 def test_a_mismatch_names_strides_that_are_not_row_major(tmp_path):

@@ -1,0 +1,87 @@
+"""A template candidate at other sizes: the same slot values and the same edits, for the region of a shape variant."""
+
+from __future__ import annotations
+
+import re
+
+from warpsmith.kernels.family import KernelSpec, spec_for
+from warpsmith.kernels.records import Candidate
+from warpsmith.kernels.region import AnyRegion
+from warpsmith.kernels.slots import Values
+
+_NUMBER = re.compile(r"(?<![\w.])(?P<value>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)(?P<suffix>[fFuUlL]*)(?![\w.])")
+
+
+def is_of(spec: KernelSpec, candidate: Candidate) -> bool:
+    """Whether a candidate is what its slot values say, in this search space."""
+    if candidate.family != spec.family.name or spec.check(candidate.values) is not None:
+        return False
+    return spec.emit(candidate.values).id == candidate.id
+
+
+def edited_slots(spec: KernelSpec, candidate: Candidate) -> list[str]:
+    """Code slots whose text is not the lowering's own."""
+    code = [slot for slot in spec.slots if slot.kind == "code"]
+    return [slot.name for slot in code if candidate.values.get(slot.name, slot.default) != slot.default]
+
+
+def carried(spec: KernelSpec, candidate: Candidate, region: AnyRegion) -> Candidate | str:
+    """The candidate for another region of the same computation, or why there is none: the family cannot compute the
+    region, its slots differ, the combination is not valid there, or an edit cannot be carried over."""
+    family = spec.family
+    reason = family.refuse(region)
+    if reason is not None:
+        return reason
+    there = spec_for(family, region, spec.device)
+    before, after = _code(spec), _code(there)
+    if before.keys() != after.keys():
+        return "its region has other code slots"
+    values: Values = {name: value for name, value in candidate.values.items() if name not in before}
+    for name, default in before.items():
+        text = str(candidate.values.get(name, default))
+        moved = after[name] if text == default else _moved(text, default, after[name])
+        if moved is None:
+            return f"the edit of {name} stands for sizes that are written into its default text"
+        values[name] = moved
+    full = there.naive | values
+    invalid = family.check(region, spec.device, full)
+    return invalid.message if invalid is not None else family.emit(region, spec.device, full)
+
+
+def _code(spec: KernelSpec) -> dict[str, str]:
+    return {slot.name: str(slot.default) for slot in spec.slots if slot.kind == "code"}
+
+
+def _moved(text: str, before: str, after: str) -> str | None:
+    """An edited text, with the sizes that its default text holds (the count of a mean) replaced by those of the other
+    region. None where the default texts differ in more than numbers, or the edit holds a size in another form."""
+    if _NUMBER.sub("#", before) != _NUMBER.sub("#", after):
+        return None
+    numbers: dict[float, set[float]] = {}
+    for old, new in zip(_NUMBER.finditer(before), _NUMBER.finditer(after), strict=True):
+        numbers.setdefault(float(old["value"]), set()).add(float(new["value"]))
+    changed = {old: found for old, found in numbers.items() if found != {old}}
+    if any(len(found) > 1 for found in changed.values()):
+        return None
+    sizes = {old: found.pop() for old, found in changed.items()}
+    used: set[float] = set()
+
+    def put(match: re.Match[str]) -> str:
+        value = float(match["value"])
+        for old, new in sizes.items():
+            if value == old:
+                used.add(old)
+                return _written(new, match)
+            if old and abs(value * old - 1.0) < 1e-6:
+                used.add(old)
+                return _written(1.0 / new, match)
+        return match[0]
+
+    moved = _NUMBER.sub(put, text)
+    return moved if used == sizes.keys() else None
+
+
+def _written(value: float, like: re.Match[str]) -> str:
+    """A number in the style of another: whole numbers stay whole."""
+    whole = like["value"].isdigit() and value.is_integer()
+    return f"{int(value) if whole else repr(value)}{like['suffix']}"

@@ -1,0 +1,12 @@
+"""A grid beyond what any device takes, or a Python integer that no C type holds (judge catalogue C2)."""
+
+from redteam.arena import REFUSED, Attack, Folder, launch
+from redteam.tasks import AFFINE, AFFINE_SOURCE, over_affine
+
+ATTACK = Attack(
+    classes=("C2",),
+    task=AFFINE,
+    entry=Folder(AFFINE_SOURCE, launch(over_affine(grid=10**30))),
+    caught=(REFUSED, "launch_error"),
+    on_gpu=(REFUSED, "launch_error"),
+)

@@ -1,0 +1,15 @@
+"""Jumps over the store (judge section 1.4)."""
+
+from redteam.arena import REFUSED, Attack, Slotted
+from redteam.tasks import AFFINE
+
+TEXT = r"""{default}
+if (point == 0) goto end;
+end: ;"""
+ATTACK = Attack(
+    classes=("S1",),
+    task=AFFINE,
+    entry=Slotted("map", "compute", "body", TEXT),
+    caught=(REFUSED,),
+    control=Slotted("map", "compute", "body", "const float v0 = fmaf(x0, 3.0f, 1.0f);\nconst float v1 = v0;"),
+)

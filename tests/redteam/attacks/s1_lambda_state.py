@@ -1,0 +1,18 @@
+"""State hidden in a lambda's static (invented)."""
+
+from redteam.arena import REFUSED, Attack, Slotted
+from redteam.tasks import AFFINE
+
+TEXT = r"""{default}
+auto f = []() { static int calls; return ++calls; };
+f();"""
+ATTACK = Attack(
+    classes=(
+        "S1",
+        "C36",
+    ),
+    task=AFFINE,
+    entry=Slotted("map", "compute", "body", TEXT),
+    caught=(REFUSED,),
+    control=Slotted("map", "compute", "body", "const float v0 = fmaf(x0, 3.0f, 1.0f);\nconst float v1 = v0;"),
+)

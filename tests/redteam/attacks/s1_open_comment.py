@@ -1,0 +1,14 @@
+"""Opens a comment that swallows the store (judge section 1.4)."""
+
+from redteam.arena import REFUSED, Attack, Slotted
+from redteam.tasks import AFFINE
+
+TEXT = r"""{default}
+/* the rest is commentary ;"""
+ATTACK = Attack(
+    classes=("S1",),
+    task=AFFINE,
+    entry=Slotted("map", "compute", "body", TEXT),
+    caught=(REFUSED,),
+    control=Slotted("map", "compute", "body", "const float v0 = fmaf(x0, 3.0f, 1.0f);\nconst float v1 = v0;"),
+)

@@ -1,0 +1,15 @@
+"""A pragma operator in the place of a directive (judge section 1.4)."""
+
+from redteam.arena import REFUSED, Attack, Slotted
+from redteam.tasks import AFFINE
+
+TEXT = r"""_Pragma("unroll 1000000") for (int k = 0; k < 1; ++k) {}
+{default}
+"""
+ATTACK = Attack(
+    classes=("S1",),
+    task=AFFINE,
+    entry=Slotted("map", "compute", "body", TEXT),
+    caught=(REFUSED,),
+    control=Slotted("map", "compute", "body", "const float v0 = fmaf(x0, 3.0f, 1.0f);\nconst float v1 = v0;"),
+)

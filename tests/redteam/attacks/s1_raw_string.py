@@ -1,0 +1,14 @@
+"""A raw string whose end a plain lexer does not find (invented)."""
+
+from redteam.arena import REFUSED, Attack, Slotted
+from redteam.tasks import AFFINE
+
+TEXT = r"""{default}
+const char* s = R"x( " } )x"; } } } } extern "C" __global__ void other(float* y) { { { { y[0] = 0.0f;"""
+ATTACK = Attack(
+    classes=("S1",),
+    task=AFFINE,
+    entry=Slotted("map", "compute", "body", TEXT),
+    caught=(REFUSED,),
+    control=Slotted("map", "compute", "body", "const float v0 = fmaf(x0, 3.0f, 1.0f);\nconst float v1 = v0;"),
+)

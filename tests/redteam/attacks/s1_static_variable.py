@@ -1,0 +1,17 @@
+"""A static local variable: state between launches (judge section 1.4)."""
+
+from redteam.arena import REFUSED, Attack, Slotted
+from redteam.tasks import AFFINE
+
+TEXT = r"""{default}
+static float kept; kept = v1;"""
+ATTACK = Attack(
+    classes=(
+        "S1",
+        "C36",
+    ),
+    task=AFFINE,
+    entry=Slotted("map", "compute", "body", TEXT),
+    caught=(REFUSED,),
+    control=Slotted("map", "compute", "body", "const float v0 = fmaf(x0, 3.0f, 1.0f);\nconst float v1 = v0;"),
+)

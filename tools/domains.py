@@ -1,0 +1,184 @@
+"""What shipped inputs show of the values they may take, and new values of the same nature."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+Domain = Literal["fixed", "labels", "integers", "probability", "log_probability", "unit", "positive", "real"]
+
+
+@dataclass(frozen=True, slots=True)
+class InputDomain:
+    """What a shipped input shows of the values it may take."""
+
+    domain: Domain
+    dim: int = -1
+    """For probabilities: the dimension that sums to one."""
+    masked: bool = False
+    """At least a tenth of the values are exact zeros: their places are kept."""
+    symmetric: bool = False
+    sign: int = 0
+    """The sign that all drawn values get, or 0."""
+    still: str = ""
+    """Not empty: every call of `get_inputs` gives the same values, and what they look like."""
+
+
+def domain_of(value: Any, *, still: bool) -> InputDomain:
+    """Reads a domain off shipped values; `still` says that `get_inputs` gives the same ones every time. Python numbers
+    are `fixed`; so are integers, and labels held as floats, where `get_inputs` itself varies them."""
+    if not isinstance(value, torch.Tensor) or value.numel() == 0:
+        return InputDomain("fixed")
+    if not value.is_floating_point():
+        return _discrete(core_of(value), still)
+    core = computable(core_of(value))
+    low, high = float(core.min()), float(core.max())
+    integral = bool((core == core.round()).all())
+    if low == high and still and (integral or core.numel() > 1) and _unit_dim(core) is None:
+        sign = (low > 0) - (low < 0)
+        return InputDomain("real", sign=sign, still="it is constant")
+    if integral:
+        if still:
+            return InputDomain("labels", symmetric=_symmetric(core), still="its values look like labels")
+        return InputDomain("fixed")
+    return _continuous(core, low, high)
+
+
+def _discrete(value: torch.Tensor, still: bool) -> InputDomain:
+    """Integers and booleans that never change are redrawn among themselves, unless no other value is like them."""
+    what = "booleans" if value.dtype is torch.bool else "integers" if not value.is_complex() else "complex"
+    if not still:
+        return InputDomain("fixed")
+    if value.is_complex() or bool((value == value.flatten()[0]).all()) or _only_one_order(value):
+        return InputDomain("fixed", still=f"its values are {what}")
+    return InputDomain("integers", symmetric=_symmetric(value), still=f"its values are {what}")
+
+
+def _only_one_order(value: torch.Tensor) -> bool:
+    """Whether the rows rise, or fall, through every integer of their range: positions, not labels."""
+    rows = value.reshape(-1, value.shape[-1]) if value.dim() else value.reshape(1, 1)
+    steps = rows.long().diff(dim=1)
+    return rows.shape[1] > 1 and bool((steps.abs() == 1).all()) and bool((steps == steps[:, :1]).all())
+
+
+def _continuous(value: torch.Tensor, low: float, high: float) -> InputDomain:
+    """The domain of values that are not all whole."""
+    dim = _unit_dim(value) if low >= 0 else None
+    if dim is not None:
+        return InputDomain("probability", dim)
+    dim = _unit_dim(value.exp()) if high <= 0 else None
+    if dim is not None:
+        return InputDomain("log_probability", dim)
+    masked = float((value == 0).sum()) >= 0.1 * value.numel()
+    domain: Domain = "real" if low < 0 else "unit" if high <= 1 else "positive"
+    return InputDomain(domain, masked=masked, symmetric=_symmetric(value))
+
+
+def _symmetric(value: torch.Tensor) -> bool:
+    square = value.dim() >= 2 and value.shape[-1] == value.shape[-2] > 1
+    return square and bool((value == value.mT).all())
+
+
+def _unit_dim(value: torch.Tensor) -> int | None:
+    # Sums of 16-bit values are as far from one as the values were rounded.
+    near = max(1e-3, 2 * float(torch.finfo(value.dtype).eps))
+    for dim in reversed(range(value.dim())):
+        if value.shape[dim] > 1:
+            sums = value.sum(dim, dtype=torch.float64)
+            if bool(((sums - 1).abs() < near).all()):
+                return dim
+    return None
+
+
+def redrawn_labels(value: torch.Tensor, generator: torch.Generator, symmetric: bool) -> torch.Tensor:
+    """Slices along the first dimension where they differ, drawn with replacement: each row of a mask, each one-hot
+    vector stays whole. What is sorted or symmetric stays so."""
+    dim = next(d for d in range(value.dim()) if bool((value != value.narrow(d, 0, 1)).any()))
+    dim = value.dim() - 1 if symmetric else dim
+    count = value.shape[dim]
+    picks = torch.randint(0, count, (count,), generator=generator, device=value.device)
+    if value.numel() == count:
+        flat = value.flatten()
+        rises = bool((flat[1:] >= flat[:-1]).all())
+        if rises or bool((flat[1:] <= flat[:-1]).all()):
+            picks = picks.sort().values
+    drawn = value.index_select(dim, picks)
+    return drawn.index_select(dim - 1, picks) if symmetric else drawn
+
+
+def redrawn_integers(value: torch.Tensor, generator: torch.Generator, symmetric: bool) -> torch.Tensor:
+    """Integers and booleans within the range that was seen: booleans and symmetric matrices as labels; rows without
+    repetition in another order; sorted rows sorted, with their ends; all others drawn evenly from the range."""
+    if value.dtype is torch.bool or symmetric:
+        return redrawn_labels(value.long(), generator, symmetric).to(value.dtype)
+    rows = value.reshape(-1, value.shape[-1]).long()
+    steps = rows.diff(dim=1)
+    low, high = int(rows.min()), int(rows.max())
+    drawn = torch.randint(low, high + 1, rows.shape, generator=generator, device=value.device)
+    if rows.shape[1] > 1 and bool((steps >= 0).all()):
+        drawn = _rising(rows, drawn, strictly=bool((steps > 0).all()))
+    elif rows.shape[1] > 1 and bool((rows.sort(dim=1).values.diff(dim=1) > 0).all()):
+        order = torch.rand(rows.shape, generator=generator, device=value.device).argsort(dim=1)
+        drawn = rows.gather(1, order)
+    return drawn.reshape(value.shape).to(value.dtype)
+
+
+def _rising(rows: torch.Tensor, drawn: torch.Tensor, *, strictly: bool) -> torch.Tensor:
+    """`drawn` as sorted rows between the ends of `rows`; offsets of segments keep their first and last value."""
+    width = rows.shape[1]
+    ramp = (
+        torch.arange(width, device=rows.device) if strictly else torch.zeros(width, dtype=torch.int64).to(rows.device)
+    )
+    first, last = rows[:, :1], rows[:, -1:] - ramp[-1]
+    between = first + (drawn - drawn.min()) % (last - first + 1)
+    between[:, :1], between[:, -1:] = first, last
+    return between.sort(dim=1).values + ramp
+
+
+def within(drawn: torch.Tensor, shipped: torch.Tensor, domain: InputDomain, signed: bool) -> torch.Tensor:
+    """Real values brought into a domain. With `signed`, what was merely non-negative may take both signs."""
+    if domain.domain == "probability":
+        return drawn.softmax(domain.dim)
+    if domain.domain == "log_probability":
+        return drawn.log_softmax(domain.dim)
+    if domain.sign:
+        return drawn.abs_().mul_(domain.sign)
+    if not signed and domain.domain == "unit":
+        drawn = drawn.sigmoid_()
+    elif not signed and domain.domain == "positive":
+        drawn = drawn.abs_()
+    if domain.symmetric:
+        drawn = (drawn + drawn.mT) / 2
+    return drawn.masked_fill(shipped == 0, 0) if domain.masked else drawn
+
+
+def like(shipped: torch.Tensor, drawn: torch.Tensor) -> torch.Tensor:
+    """`drawn` with the strides and the storage offset of `shipped`."""
+    if shipped.is_contiguous() and shipped.storage_offset() == 0:
+        return drawn.contiguous()
+    count = shipped.untyped_storage().nbytes() // shipped.element_size()
+    base = torch.zeros(count, dtype=shipped.dtype, device=shipped.device)
+    return base.as_strided(shipped.shape, shipped.stride(), shipped.storage_offset()).copy_(drawn)
+
+
+def computable(value: torch.Tensor) -> torch.Tensor:
+    """8-bit floats as float32: torch has no arithmetic for them."""
+    return value.float() if value.is_floating_point() and value.itemsize == 1 else value
+
+
+def copy_of(value: torch.Tensor) -> torch.Tensor:
+    """The same contents, strides and storage offset at another address."""
+    core = core_of(value)
+    copied = like(core, core)
+    copied = copied.clone() if copied.data_ptr() == core.data_ptr() else copied
+    return copied if core is value else copied.expand(value.shape)
+
+
+def core_of(value: torch.Tensor) -> torch.Tensor:
+    """A view of the elements that do not share memory: what was expanded, before it was."""
+    for dim, (size, stride) in enumerate(zip(value.shape, value.stride(), strict=True)):
+        if stride == 0 and size > 1:
+            value = value.narrow(dim, 0, 1)
+    return value

@@ -1,0 +1,96 @@
+"""Tensors that device code of others must not read: kept encrypted in memory, opened piece by piece."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import torch
+
+_PIECE = 1 << 22
+"""Words (8 bytes) that share a key stream."""
+
+
+class Sealed:
+    """A tensor's elements, exclusive-or'ed with a secret Philox key stream that is made anew at each opening.
+
+    A kernel may read any address of its context; what it finds here is noise. The key never leaves the host but as an
+    argument of the launches that open a piece, and what they leave is overwritten before a candidate runs.
+    """
+
+    def __init__(self, tensor: torch.Tensor, *, in_place: bool = False) -> None:
+        """Takes a copy, or with `in_place`, where the elements fill whole words, the memory itself: the caller's tensor
+        is noise then."""
+        self.shape = tensor.shape
+        self.dtype = tensor.dtype
+        self._key = int.from_bytes(os.urandom(7), "big")
+        flat = tensor.reshape(-1)
+        raw = flat.view(torch.uint8) if flat.numel() else torch.empty(0, dtype=torch.uint8, device=tensor.device)
+        self._bytes = raw.numel()
+        if in_place and tensor.is_contiguous() and self._bytes % 8 == 0 and tensor.data_ptr() % 8 == 0:
+            self._words = raw.view(torch.int64)
+        else:
+            self._words = torch.zeros(-(-self._bytes // 8), dtype=torch.int64, device=tensor.device)
+            self._words.view(torch.uint8)[: self._bytes].copy_(raw)
+        for start, stop, stream in self._streams(0, self._words.numel()):
+            self._words[start:stop].bitwise_xor_(stream)
+
+    @property
+    def memory(self) -> torch.Tensor:
+        """What lies in memory, flat."""
+        return self._words
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        return self._words.nbytes
+
+    @property
+    def device(self) -> torch.device:
+        """Where it lies."""
+        return self._words.device
+
+    def numel(self) -> int:
+        """Elements."""
+        return self.shape.numel()
+
+    def is_floating_point(self) -> bool:
+        """As of the tensor inside."""
+        return self.dtype.is_floating_point
+
+    def piece(self, start: int, stop: int) -> torch.Tensor:
+        """The elements from `start` to `stop` in row-major order, opened."""
+        size = self.dtype.itemsize
+        stop = min(stop, self.numel())
+        first, last = start * size // 8, -(-stop * size // 8)
+        opened = self._words[first:last].clone()
+        for begin, end, stream in self._streams(first, last):
+            opened[begin - first : end - first].bitwise_xor_(stream)
+        raw = opened.view(torch.uint8)[start * size - first * 8 : stop * size - first * 8]
+        return raw.view(self.dtype) if raw.storage_offset() % size == 0 else raw.clone().view(self.dtype)
+
+    def opened(self) -> torch.Tensor:
+        """The whole tensor, row-major."""
+        return self.piece(0, self.numel()).view(self.shape)
+
+    def _streams(self, first: int, last: int) -> Iterator[tuple[int, int, torch.Tensor]]:
+        """Key stream by piece of the words from `first` to `last`: begin, end, words."""
+        generator = torch.Generator(device=self._words.device)
+        for index in range(first // _PIECE, -(-last // _PIECE)):
+            begin, end = index * _PIECE, min((index + 1) * _PIECE, self._words.numel())
+            # One key a piece: Philox with another seed gives an unrelated stream.
+            generator.manual_seed((self._key + index * 0x9E3779B97F4A7C15) % 2**63)
+            stream = torch.empty(end - begin, dtype=torch.int64, device=self._words.device)
+            stream.random_(-(2**63), None, generator=generator)
+            low, high = max(begin, first), min(end, last)
+            yield low, high, stream[low - begin : high - begin]
+
+
+def piece_of(value: torch.Tensor | Sealed, start: int, stop: int) -> torch.Tensor:
+    """Elements in row-major order of a tensor, sealed or not."""
+    return value.piece(start, stop) if isinstance(value, Sealed) else value.reshape(-1)[start:stop]
+
+
+def opened(value: torch.Tensor | Sealed) -> torch.Tensor:
+    """A tensor, sealed or not, as a plain one."""
+    return value.opened() if isinstance(value, Sealed) else value

@@ -1,0 +1,98 @@
+"""The worker processes of one run: what they import, which device they see, whose turn it is on a GPU."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Self
+
+from warpsmith.sandbox.isolation.policy import Policy
+from warpsmith.sandbox.isolation.profile import Isolation
+from warpsmith.sandbox.worker import Worker
+from warpsmith.tools.runner_policy import runner_policy
+from warpsmith.tools.target import Target
+
+Notify = Callable[[str, dict[str, Any]], None]
+
+
+class Workers:
+    """Workers that jobs borrow in turn. Use as an async context manager."""
+
+    def __init__(
+        self, target: Target, *, jobs: int = 1, notify: Notify | None = None, policy: Policy | None = None
+    ) -> None:
+        """`jobs` emulator processes work side by side; a GPU has one. `policy` says what they may touch."""
+        self.target = target
+        self._notify = notify
+        self._policy = policy or runner_policy(target)
+        self._jobs = 1 if target.kind == "gpu" else max(1, jobs)
+        self._free: asyncio.Queue[Worker] = asyncio.Queue()
+        self._all: list[Worker] = []
+        self._lease: int | None = None
+        """Open lock file: references fill a card's memory, so runs take turns on it."""
+
+    async def __aenter__(self) -> Self:
+        for _ in range(self._jobs):
+            modules, variables = preload_modules(self.target), worker_environment(self.target)
+            worker = Worker(preload=modules, environment=variables, policy=self._policy)
+            self._all.append(worker)
+            await self._free.put(worker)
+        await asyncio.gather(*(worker.start() for worker in self._all))
+        if self.target.kind == "gpu" and self.target.backend is None:
+            self._lease = await _lease(self.target.index, self._notify)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for worker in self._all:
+            worker.close()
+        self._all.clear()
+        if self._lease is not None:
+            os.close(self._lease)
+            self._lease = None
+
+    @property
+    def isolation(self) -> Isolation | None:
+        """Profile and layers of the processes; None before they have started."""
+        return self._all[0].isolation if self._all else None
+
+    @contextlib.asynccontextmanager
+    async def borrow(self) -> AsyncIterator[Worker]:
+        """The next free worker, for as long as the block runs."""
+        worker = await self._free.get()
+        worker.renew()
+        try:
+            yield worker
+        finally:
+            self._free.put_nowait(worker)
+
+
+def preload_modules(target: Target) -> tuple[str, ...]:
+    """What the nursery imports before it forks. None of it may initialise CUDA."""
+    common = ("torch", "warpsmith.tools.verify")
+    return (*common, "?cupy", "warpsmith.tools.timing") if target.kind == "gpu" else common
+
+
+def worker_environment(target: Target) -> dict[str, str]:
+    """Threads and devices of a worker: emulator processes work side by side, so each gets one thread."""
+    if target.kind == "gpu":
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        device = visible[target.index] if target.index < len(visible) and visible[0] else str(target.index)
+        return {"CUDA_VISIBLE_DEVICES": device, "CUDA_MODULE_LOADING": "LAZY"}
+    return {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+
+
+async def _lease(index: int, notify: Notify | None) -> int:
+    """Waits until no other run has the GPU."""
+    from warpsmith.sandbox.cuda.facts import identity
+    from warpsmith.sandbox.cuda.lock import take
+
+    uuid = identity(index).uuid
+    told = False
+    while (handle := take(uuid, purpose="run")) is None:
+        if notify is not None and not told:
+            notify("phase", {"text": "another run has the GPU; waiting for it to end"})
+            told = True
+        await asyncio.sleep(0.1)
+    return handle
