@@ -266,7 +266,10 @@ class Worker:
         self.generation += 1
         self._calls = 0
         runner = _Runner(int(answer["pid"]), ours, self._policy)
-        found = runner.await_ready()
+        try:
+            found = runner.await_ready()
+        except errors.SandboxError as error:
+            raise errors.SandboxError(f"{error}: {self.log_tail() or 'no message'}") from None
         layers = {**found["layers"], "cgroup": "on" if isinstance(self._group, cgroup.Group) else self._group}
         layers["watchdog"] = f"on: {self._policy.memory_bytes / 1e9:.1f} GB, {self._policy.processes} processes"
         self.isolation = Isolation(found["profile"], layers)
