@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import command
+from support.command import command
 from support.slow_search import new_store
 
 from warpsmith.app.report import page, write_report
@@ -197,7 +197,7 @@ def test_untrusted_text_is_text(tmp_path: Path) -> None:
             RunManifest(
                 run_id=store.run_id, created=EVIL, versions={EVIL: EVIL}, commit=EVIL, device=EVIL, arch=EVIL,
                 config={"given": EVIL, "overrides": {EVIL: EVIL}, "policy": EVIL, "inputs": EVIL}, driver=EVIL, seed=0,
-                problem_hash=EVIL, problem_path=EVIL, isolation={"profile": EVIL}, audit={EVIL: [EVIL]},
+                problem_hash=EVIL, problem_path=EVIL, isolation={"profile": EVIL, "layers": {EVIL: EVIL}}, audit={EVIL: [EVIL]},
             )
         )  # fmt: skip
         step = KernelStep(kernel=EVIL, grid=(1, 1, 1), block=(1, 1, 1), args=(EVIL,))
