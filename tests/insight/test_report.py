@@ -197,7 +197,8 @@ def test_untrusted_text_is_text(tmp_path: Path) -> None:
             RunManifest(
                 run_id=store.run_id, created=EVIL, versions={EVIL: EVIL}, commit=EVIL, device=EVIL, arch=EVIL,
                 config={"given": EVIL, "overrides": {EVIL: EVIL}, "policy": EVIL, "inputs": EVIL}, driver=EVIL, seed=0,
-                problem_hash=EVIL, problem_path=EVIL, isolation={"profile": EVIL, "layers": {EVIL: EVIL}}, audit={EVIL: [EVIL]},
+                problem_hash=EVIL, problem_path=EVIL, audit={EVIL: [EVIL]},
+                isolation={"profile": EVIL, "layers": {EVIL: EVIL}},
             )
         )  # fmt: skip
         step = KernelStep(kernel=EVIL, grid=(1, 1, 1), block=(1, 1, 1), args=(EVIL,))
