@@ -229,9 +229,18 @@ def _failure(group: Any) -> Facts:
     return dict(plain)
 
 
-def _audit(manifest: RunManifest) -> list[str]:
-    """What the problem's audit found, a line each."""
-    return [f"{name}: {value}" for name, value in _flat(manifest.audit).items()]
+def _audit(manifest: RunManifest) -> Facts:
+    """Which trivial answers the problem's checks were tried with, and which they take for right."""
+    kept = manifest.audit
+    tried, accepted = (_texts(kept.get(name)) for name in ("tried", "accepted"))
+    warnings = [f"this problem cannot tell {answer} from a right answer" for answer in accepted]
+    if kept and not tried:
+        warnings.append("no trivial answer could be tried: nothing is known of what the checks accept")
+    return {"tried": tried, "accepted": accepted, "payable": kept.get("payable"), "warnings": warnings}
+
+
+def _texts(value: Any) -> list[str]:
+    return [str(one) for one in value] if isinstance(value, list | tuple) else []
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
