@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from warpsmith.app.audit import audit_problem
 from warpsmith.app.display import Display
 from warpsmith.app.wording import verdict_text
 from warpsmith.app.workbench import Bench, open_bench
@@ -36,11 +37,13 @@ def run_judge(settings: JudgeSettings, display: Display) -> int:
         inputs=settings.inputs, mode=settings.mode,
     )  # fmt: skip
     display.phase(f"judging {settings.candidate} on {bench.machine.label}")
-    outcome = asyncio.run(_verdict(bench, settings.candidate))
+    outcome = asyncio.run(_verdict(bench, settings.candidate, display))
     display.result(outcome.model_dump(mode="json"), verdict_text(outcome))
     return 0 if outcome.status == "ok" else 1
 
 
-async def _verdict(bench: Bench, folder: Path) -> Outcome:
+async def _verdict(bench: Bench, folder: Path, display: Display) -> Outcome:
     async with bench.evaluator({}, None, None) as evaluator:
-        return await judge(evaluator, bench.problem, folder)
+        outcome = await judge(evaluator, bench.problem, folder)
+        await audit_problem(evaluator, None, display)
+        return outcome

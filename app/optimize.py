@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from warpsmith.agents.registry import make_policy
+from warpsmith.app.audit import audit_problem
 from warpsmith.app.display import Display
 from warpsmith.app.report import write_report
 from warpsmith.app.report_space import space_document
@@ -140,6 +141,7 @@ async def _search(
 
     roof = roof_for(specs, bench.machine)
     async with bench.evaluator(specs, store, roof, notify, counters=settings.counters) as evaluator:
+        await audit_problem(evaluator, store, display)
         if evaluator.isolation is not None:
             facts = store.manifest().model_copy(update={"isolation": evaluator.isolation.document()})
             store.write_manifest(facts)

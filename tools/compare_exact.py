@@ -109,13 +109,13 @@ def _excused(measure: ExactYardstick, count: int, wrong: int, far: int, apart: f
     the elements are few, and as near as eager's: more than half only where eager differs at about as many (three
     standard deviations), else a result that is off by one everywhere would pass. That another order of operations
     doubles a deviation is about as rare as two of eager's at once. Positions have no distance: there they are as few as
-    eager's, no more.
+    eager's, and never most.
     """
     if measure.fine:
         return apart <= _EXACT_ROOM * measure.largest
     most = measure.share * count + 3 * math.sqrt(count * measure.share * (1 - measure.share))
     if measure.positions:
-        return wrong <= math.ceil(most)
+        return wrong <= math.ceil(min(most, count / 2))
     most = math.ceil(max(most, min(_EXACT_ROOM * measure.share * count, count / 2)))
     doubled = math.floor(measure.share**2 * count)
     return wrong <= most and far <= doubled and apart <= _EXACT_ROOM * max(1.0, measure.largest)

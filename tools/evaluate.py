@@ -26,6 +26,7 @@ from warpsmith.tools.target import Target
 from warpsmith.tools.workers import Notify, Workers
 
 if TYPE_CHECKING:
+    from warpsmith.tools.audit import Audit
     from warpsmith.tools.timing import Samples
 
 P = ParamSpec("P")
@@ -134,6 +135,24 @@ class Evaluator:
             for outcome in await _all_or_first_error([self._one(candidate, level) for candidate in todo]):
                 found[outcome.candidate] = outcome
         return [found[candidate.id] for candidate in candidates]
+
+    async def audit(self) -> Audit:
+        """Whether the problem tells trivial answers from right ones; asked once for each problem, then looked up."""
+        # Loads torch, which commands that refuse their input do without.
+        from warpsmith.tools import audit
+
+        found = audit.stored(self.problem_hash, "cuda" if self.target.kind == "gpu" else "cpu")
+        if found is None:
+            payload = {
+                "problem": self.problem.model_dump(mode="json"),
+                "target": self.target.model_copy(update={"index": 0}).model_dump(mode="json"),
+                "problem_hash": self.problem_hash,
+            }
+            async with self._workers.borrow() as worker:
+                reply = await worker.call("warpsmith.tools.audit:run_job", payload, timeout_s=self.limits.prepare_s)
+            found = audit.Audit.model_validate(reply)
+            audit.keep(found)
+        return found
 
     def _lookup(self, candidate_id: str, level: Level) -> Outcome | None:
         if self.store is not None:

@@ -83,20 +83,24 @@ class HiddenShapes:
         """By class, in the order of drawing; None ends a class."""
         self._lock = threading.Lock()
 
-    async def trials(self, candidate: Candidate, compiler: CompilerLike) -> Trials:
+    async def trials(
+        self, candidate: Candidate, compiler: CompilerLike, *, classes: Sequence[ShapeClass] = CLASSES
+    ) -> Trials:
         """The candidate at one shape of each class, compiled side by side."""
         spec = self._specs.get(candidate.family)
         if spec is None or not is_of(spec, candidate):
             return Trials((), ("judged at the declared shape alone: it was not made from a template",))
-        placed, notes = await asyncio.to_thread(self._placed, spec, candidate)
+        placed, notes = await asyncio.to_thread(self._placed, spec, candidate, classes)
         reports = await compiler.compile_many([there for _, there in placed])
         found = [Trial(variant, there, report) for (variant, there), report in zip(placed, reports, strict=True)]
         return Trials(tuple(found), tuple(notes), tuple(edited_slots(spec, candidate)))
 
-    def _placed(self, spec: KernelSpec, candidate: Candidate) -> tuple[list[tuple[Variant, Candidate]], list[str]]:
+    def _placed(
+        self, spec: KernelSpec, candidate: Candidate, classes: Sequence[ShapeClass]
+    ) -> tuple[list[tuple[Variant, Candidate]], list[str]]:
         placed: list[tuple[Variant, Candidate]] = []
         notes: list[str] = []
-        for shape in CLASSES:
+        for shape in classes:
             found = self._place(spec, candidate, shape)
             if isinstance(found, str):
                 notes.append(f"not judged at {_WORDS[shape]}: {found}")

@@ -54,6 +54,11 @@ class InputSet:
         held = [*self.inputs, *_judged_by(self.references, self.yardsticks).values()]
         return sum(value.nbytes for value in held if isinstance(value, (torch.Tensor, Sealed)))
 
+    @property
+    def device(self) -> torch.device:
+        """Where the inputs lie."""
+        return next(value.device for value in self.inputs if isinstance(value, torch.Tensor))
+
     def arguments(self) -> dict[str, Argument]:
         """`inN` and `param:NAME` for a launch."""
         return named_inputs(self.inputs) | {
@@ -97,6 +102,10 @@ class SetMaker:
     def fresh(self, turn: int) -> list[Any]:
         """Another draw of the shipped distribution, for timing."""
         return self.instances.shipped.fresh_inputs(new_seed() + turn)
+
+    def another(self, made: InputSet) -> list[Any]:
+        """Other inputs of the same kind for the same module."""
+        return draw_inputs(made.kind, made.instance, self.instances.domains, seed=new_seed())
 
     def reset(self) -> None:
         """Draws everything anew at the next use, weights too."""

@@ -165,6 +165,10 @@ class Session:
         assert isinstance(self.backend, CudaBackend)
         return self.backend
 
+    def another(self, made: InputSet) -> list[Any]:
+        """Other inputs of the same kind for the same module."""
+        return self.maker.another(made)
+
     def fresh(self, turn: int) -> list[Any]:
         """Another draw of the shipped distribution, for timing."""
         return self.maker.fresh(turn)
