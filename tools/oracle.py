@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.problem import Instance, Problem
+from warpsmith.tools.batches import find_split, in_batches, upcast
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,18 +148,73 @@ def return_memory() -> None:
         torch.cuda.empty_cache()
 
 
-def reference64(instance: Instance, inputs: Sequence[Any], *, on_cpu_at_need: bool = False) -> Reference:
-    """Outputs in float64 on the same values, on the inputs' device. With `on_cpu_at_need` on the CPU where
-    memory is short there, which takes minutes for gigabytes."""
-    try:
+def reference64(
+    instance: Instance,
+    inputs: Sequence[Any],
+    *,
+    on_cpu_at_need: bool = False,
+    produced: Sequence[torch.Tensor] | None = None,
+    budget_bytes: int | None = None,
+) -> Reference:
+    """Outputs in float64 on the same values, on the inputs' device.
+
+    Where they do not fit there, or would take more than `budget_bytes`, they are had batch by batch and kept in host
+    memory, if rows are found to be independent; `produced`, eager's outputs, are needed for that. Else, with
+    `on_cpu_at_need`, on the CPU, which takes minutes for gigabytes.
+    """
+    fits = budget_bytes is None or produced is None or _footprint(inputs, produced) <= budget_bytes
+    if fits:
+        try:
+            return _reference_on(instance, inputs, None)
+        except Exception as error:
+            if not (on_cpu_at_need and is_out_of_memory(error) and _on_gpu(inputs)):
+                raise
+    return_memory()
+    found = _in_batches(instance, inputs, produced, budget_bytes) if produced is not None else None
+    if found is not None:
+        return found
+    if not on_cpu_at_need and not fits:
         return _reference_on(instance, inputs, None)
-    except Exception as error:
-        if not (on_cpu_at_need and is_out_of_memory(error) and _on_gpu(inputs)):
-            raise
     return_memory()
     found = _reference_on(instance, inputs, torch.device("cpu"))
     note = "float64 reference computed on the CPU for want of GPU memory"
     return Reference(found.outputs, (*found.notes, note))
+
+
+def _footprint(inputs: Sequence[Any], produced: Sequence[torch.Tensor]) -> int:
+    """Bytes that inputs and outputs take in float64, with one copy for what lies between."""
+    tensors = [value for value in (*inputs, *produced) if isinstance(value, torch.Tensor)]
+    return 16 * sum(value.numel() for value in tensors)
+
+
+def _in_batches(
+    instance: Instance, inputs: Sequence[Any], produced: Sequence[torch.Tensor], budget_bytes: int | None
+) -> Reference | None:
+    """The reference batch by batch; None where rows depend on one another or a single one does not fit."""
+    notes: list[str] = []
+
+    def run(wide: list[Any]) -> tuple[torch.Tensor, ...]:
+        found = _outputs64(Instance(module, wide, {}, instance.structure, instance.draw_inputs), wide)
+        notes.extend(found.notes)
+        return found.outputs
+
+    try:
+        module = copy.deepcopy(instance.module).double()
+        split = find_split(run, inputs, produced)
+        if split is None:
+            return None
+        outputs = in_batches(run, inputs, split, produced, budget_bytes or _free_bytes() // 2)
+    except Exception as error:
+        if is_out_of_memory(error):
+            return None
+        raise
+    return Reference(outputs, (*dict.fromkeys(notes), "float64 reference computed batch by batch for want of memory"))
+
+
+def _free_bytes() -> int:
+    """Memory of the GPU that nothing uses."""
+    free = torch.cuda.mem_get_info()[0]
+    return free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
 
 
 def too_large(error: BaseException, where: str) -> UserError:
@@ -170,11 +226,14 @@ def too_large(error: BaseException, where: str) -> UserError:
 
 
 def _reference_on(instance: Instance, inputs: Sequence[Any], device: torch.device | None) -> Reference:
-    module = copy.deepcopy(instance.module).double()
-    wide = [_upcast(value, device) for value in inputs]
-    if device is not None:
-        module = module.to(device)
-    double = Instance(module, wide, {}, instance.structure, instance.draw_inputs)
+    module = copy.deepcopy(instance.module)
+    module = (module if device is None else module.to(device)).double()
+    wide = [upcast(value, device) for value in inputs]
+    return _outputs64(Instance(module, wide, {}, instance.structure, instance.draw_inputs), wide)
+
+
+def _outputs64(double: Instance, wide: list[Any]) -> Reference:
+    """Outputs of a module in float64 on inputs in float64."""
     seen = Traits()
     try:
         with _Watch(seen):
@@ -210,13 +269,6 @@ def _widened(double: Instance, wide: list[Any], reason: str) -> Reference:
 
 def _is_wide(output: torch.Tensor) -> bool:
     return not output.is_floating_point() or output.dtype is torch.float64
-
-
-def _upcast(value: Any, device: torch.device | None) -> Any:
-    if not isinstance(value, torch.Tensor):
-        return value
-    moved = value if device is None else value.to(device)
-    return moved.double() if moved.is_floating_point() else moved
 
 
 def _on_gpu(inputs: Sequence[Any]) -> bool:
