@@ -15,6 +15,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.problem import Instance, Problem
 from warpsmith.tools.batches import find_split, in_batches, upcast
+from warpsmith.tools.domains import computable
+
+_SEED_ROOM = 1e-2
+"""What the order of atomic additions may change, relative to the rms; other random numbers change more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,7 @@ class Traits:
     narrow: set[torch.dtype] = field(default_factory=set)
     """Precisions below float32 that some operator gave its result in."""
     random: set[str] = field(default_factory=set)
-    """Operators that draw random numbers."""
+    """Operators that may draw random numbers."""
 
 
 class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -119,8 +123,18 @@ def dry_run(problem: Problem) -> tuple[Instance, list[torch.Tensor]]:
     try:
         outputs = real.run()
     except Exception as error:
-        raise problem.user_error(error, "forward") from error
+        raise explained(problem, error) from error
     return real, outputs
+
+
+def explained(problem: Problem, error: BaseException) -> UserError:
+    """What to tell a user whose forward raises."""
+    if "does not require grad" in str(error):
+        return UserError(
+            f"{problem.path}: forward asks for gradients: backward passes are not judged, since modules run without "
+            "gradients; write the gradient's own formula as the forward of a problem"
+        )
+    return problem.user_error(error, "forward")
 
 
 def traits(instance: Instance, inputs: Sequence[Any]) -> Traits:
@@ -129,6 +143,21 @@ def traits(instance: Instance, inputs: Sequence[Any]) -> Traits:
     with _Watch(found):
         eager(instance, inputs)
     return found
+
+
+def differs_by_seed(instance: Instance, inputs: Sequence[Any]) -> bool:
+    """Whether outputs change with the state of the random generators, by more than rounding."""
+    runs = []
+    with torch.random.fork_rng():
+        for seed in (1, 2):
+            torch.manual_seed(seed)
+            runs.append(eager(instance, inputs))
+    for one, other in zip(*runs, strict=True):
+        first, second = computable(one).double(), computable(other).double()
+        room = _SEED_ROOM * float(first.square().mean().sqrt())
+        if not torch.allclose(first, second, rtol=_SEED_ROOM, atol=room, equal_nan=True):
+            return True
+    return False
 
 
 def eager_without_tf32(instance: Instance, inputs: Sequence[Any]) -> tuple[torch.Tensor, ...]:
