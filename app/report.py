@@ -6,7 +6,7 @@ import base64
 import functools
 import hashlib
 import json as jsonlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +124,14 @@ def _policy(script: str) -> str:
     return f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none'"
 
 
+def _starts(lines: Iterable[Mapping[str, Any]]) -> dict[str | None, int]:
+    """Slot -> the first line of its text."""
+    found: dict[str | None, int] = {None: 0}
+    for line in lines:
+        found.setdefault(line["slot"], line["line"])
+    return found
+
+
 @functools.cache
 def _environment() -> jinja2.Environment:
     """Everything a run recorded is untrusted text: it is escaped wherever it is shown."""
@@ -134,7 +142,7 @@ def _environment() -> jinja2.Environment:
     filters: Mapping[str, Any] = {
         "number": words.number, "duration": words.duration, "seconds": words.seconds, "size": words.size,
         "rate": words.rate, "percent": words.percent, "factor": words.ratio, "clock": words.clock,
-        "counter": words.counter,
+        "counter": words.counter, "starts": _starts,
     }  # fmt: skip
     environment.filters.update(filters)
     return environment

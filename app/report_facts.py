@@ -41,7 +41,7 @@ def gather(store: RunStore) -> Facts:
         "run": store.run_id,
         "folder": str(store.folder),
         "problem": _problem(manifest),
-        "machine": _machine(manifest),
+        "machine": _machine(manifest, lines),
         "settings": _settings(manifest),
         "counts": _counts(store, lines, history),
         "winner": winner_facts(store, manifest, best) if best else None,
@@ -76,8 +76,9 @@ def _problem(manifest: RunManifest) -> Facts:
     }
 
 
-def _machine(manifest: RunManifest) -> Facts:
+def _machine(manifest: RunManifest, lines: Sequence[Outcome]) -> Facts:
     isolation = manifest.isolation
+    profiles = sorted({one.isolation for one in lines if one.isolation})
     return {
         "label": manifest.device,
         "on_gpu": manifest.device.startswith("gpu:"),
@@ -86,15 +87,14 @@ def _machine(manifest: RunManifest) -> Facts:
         "versions": dict(manifest.versions),
         "commit": manifest.commit,
         "model": (manifest.config.get("space") or {}).get("device"),
-        "isolation": isolation.get("profile") or isolation.get("name"),
+        "isolation": isolation.get("profile") or ", ".join(profiles) or None,
         "isolation_layers": _flat(isolation),
     }
 
 
 def _settings(manifest: RunManifest) -> Facts:
     wanted = ("policy", "budget", "verdicts", "minutes", "seed", "precision", "counters")
-    found = {name: manifest.config[name] for name in wanted if manifest.config.get(name) is not None}
-    return {"created": manifest.created, **found, "seed": manifest.seed}
+    return {"created": manifest.created, **{name: manifest.config.get(name) for name in wanted}, "seed": manifest.seed}
 
 
 def _counts(store: RunStore, lines: Sequence[Outcome], history: Sequence[Facts]) -> Facts:

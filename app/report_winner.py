@@ -216,7 +216,7 @@ def _plan(candidate: Candidate, best: Outcome) -> Facts:
             row |= {"what": step.kernel, "grid": list(step.grid), "block": list(step.block)}
             row |= {"cluster": list(step.cluster), "shared_bytes": step.shared_bytes, "cooperative": step.cooperative}
         else:
-            row |= {"what": f"aten::{step.library} → {step.out}"}
+            row |= {"what": f"aten::{step.library} → {step.out}", "cooperative": False}
         steps.append(row)
     buffers = [
         {"name": name, "dtype": one.dtype, "shape": list(one.shape), "init": one.init}

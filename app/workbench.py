@@ -79,7 +79,7 @@ class Bench:
             spec = specs.get(candidate.family)
             return estimate_us(spec, dict(candidate.values), report) if spec is not None else None
 
-        hidden = HiddenShapes(self.problem, self.graph, specs, BUDGETS[self.machine.target.kind])
+        hidden = self._hidden(specs, self.machine.target.kind)
         return Evaluator(
             self.problem.ref, self.problem.hash, self.machine.target, self.compiler, store=store, estimate=estimate,
             roof=roof, jobs=2, notify=notify, hidden=hidden, cross=self._cross(specs),
@@ -90,9 +90,12 @@ class Bench:
         """On a GPU: the emulator's second opinion."""
         if self.machine.target.kind != "gpu":
             return None
-        small = HiddenShapes(self.problem, self.graph, specs, BUDGETS["cpu"])
         jobs = max(1, min(6, (os.cpu_count() or 2) // 3))
-        return CrossExaminer(self.problem, small, self.compiler, jobs=jobs)
+        return CrossExaminer(self.problem, self._hidden(specs, "cpu"), self.compiler, jobs=jobs)
+
+    def _hidden(self, specs: Mapping[str, KernelSpec], kind: str) -> HiddenShapes:
+        """Shapes beyond the declared one. Judging what no template made needs no graph."""
+        return HiddenShapes(self.problem, self.graph if specs else None, specs, BUDGETS[kind])
 
 
 def open_bench(

@@ -57,7 +57,8 @@ def table(report: Report, hostile: list[Hostile], place: str) -> str:
     count = len(report.alone.outcomes)
     lines = [
         "# Hostile candidates among good ones", "",
-        f"Command: `python benchmarks/hostile_batch.py`, run on {place}. Every candidate goes through `Evaluator.evaluate`.",
+        f"Command: `python benchmarks/hostile_batch.py`, run on {place}. Every candidate goes through "
+        "`Evaluator.evaluate`.",
         "", f"- {count} good candidates, {len(hostile)} hostile ones",
         f"- wrong verdicts: {len(report.faults)}",
         f"- good ones alone: {alone:.1f} s; mixed with the hostile ones: {mixed:.1f} s ({mixed / alone:.2f} times)",

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from typing import Any
 
@@ -69,9 +69,15 @@ def load_template(name: str) -> str:
     return resources.files("warpsmith.kernels.families").joinpath(name).read_text()
 
 
+@lru_cache(maxsize=64)
+def _compiled(template: str) -> jinja2.Template:
+    """Compiling a template takes far longer than rendering it, and a search renders few templates often."""
+    return _environment().from_string(template)
+
+
 def render(template: str, context: Mapping[str, Any]) -> str:
     """First layer: the region's and device's part of a template, slot markers left in place."""
-    text: str = _environment().from_string(template).render(**context)
+    text: str = _compiled(template).render(**context)
     return text
 
 

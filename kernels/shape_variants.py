@@ -32,6 +32,8 @@ class Budget:
     elements: int
     """Of all inputs, parameters and outputs together."""
     flops: int
+    drawn: int = 1 << 25
+    """Elements that `get_inputs` may draw before they are cut, where its sizes are no constants."""
 
     def holds(self, graph: OpGraph) -> bool:
         """Whether a traced problem is within it."""
@@ -53,10 +55,10 @@ class Variants:
     """Draws variants of one problem. Sizes stay of the declared order where the budget allows: slot values that make
     sense at the declared sizes then make sense here."""
 
-    def __init__(self, problem: Problem, graph: OpGraph, budget: Budget, seed: int) -> None:
-        """`graph` is the problem's own; `seed` is secret."""
+    def __init__(self, problem: Problem, flops: int, budget: Budget, seed: int) -> None:
+        """`flops` are the problem's own; `seed` is secret."""
         self._problem = problem
-        self._graph = graph
+        self._flops = flops
         self._budget = budget
         self._random = random.Random(seed)
         self._handles: list[Handle] | None = None
@@ -138,7 +140,7 @@ class Variants:
 
     def _affordable(self, orders: Mapping[Handle, float]) -> bool:
         """Whether sizes of these orders are within the budget, by how tensors and work scale with them."""
-        elements, work = 0.0, float(self._graph.flops)
+        elements, work = 0.0, float(self._flops)
         for name, shape in self._shapes.items():
             scale = 1.0
             for handle, order in orders.items():
@@ -166,6 +168,8 @@ class Variants:
         """The variant, if the module runs at these sizes within the budget and is one region."""
         ref = resized_ref(self._problem, sizes)
         try:
+            if ref.sizes is not None and self._drawn(ref) > self._budget.drawn:
+                return None
             problem = load_ref(ref)
             graph = capture(problem)
             if not self._budget.holds(graph):
@@ -173,6 +177,10 @@ class Variants:
             return Variant(shape, problem.ref, plan(graph).region)
         except (UserError, NotYetError):
             return None
+
+    def _drawn(self, ref: ProblemRef) -> int:
+        shapes = shapes_of(load_ref(ref.model_copy(update={"sizes": None})))
+        return sum(prod(shape) for name, shape in shapes.items() if name.startswith("in"))
 
 
 _GROWTH = 1.5

@@ -249,16 +249,16 @@ def _brackets(text: str, read: list[Token]) -> Refusal | None:
 
 
 @cache
-def _language() -> tuple[tree_sitter.Parser, tree_sitter.Query]:
+def _grammar() -> tuple[tree_sitter.Language, tree_sitter.Query]:
     language = tree_sitter.Language(tree_sitter_cuda.language())
-    return tree_sitter.Parser(language), tree_sitter.Query(language, _QUERY)
+    return language, tree_sitter.Query(language, _QUERY)
 
 
 def _parsed(text: str, reserved: frozenset[str]) -> Refusal | None:
     """The text as the body of one function."""
-    parser, query = _language()
+    language, query = _grammar()
     source = (_HEAD + text + _TAIL).encode()
-    root = parser.parse(source).root_node
+    root = tree_sitter.Parser(language).parse(source).root_node  # a parser of its own: threads may not share one
     captures = tree_sitter.QueryCursor(query).captures(root)
     if root.has_error:
         node = _first_error(root, captures.get("error", []))

@@ -20,11 +20,14 @@ import threading
 import traceback
 from typing import Any
 
+from warpsmith.sandbox.isolation.namespaces import bubblewrap
 from warpsmith.sandbox.isolation.policy import Policy
 from warpsmith.sandbox.isolation.profile import confine_runner, settle
 
 _PR_SET_PDEATHSIG = 1
 _HEADER = struct.Struct(">Q")
+_MESSAGE = "WARPSMITH_NURSERY"
+"""Environment variable by which the first message reaches a nursery that bubblewrap has started anew."""
 _MOST_BYTES = 1 << 30
 """A longer message is a broken stream."""
 _retiring = threading.Event()
@@ -173,13 +176,19 @@ def _fork(control: socket.socket, handle: int, policy: Policy, settled: dict[str
 
 def main(arguments: list[str]) -> None:
     """Entry point of the nursery."""
-    _die_with(int(arguments[1]))
+    _die_with(int(arguments[1]) or None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     control = socket.socket(fileno=int(arguments[0]))
-    message = receive(control)
-    if message is not None:
-        policy, settled = settle(Policy.of(message["policy"]))
-        _nursery(control, message["modules"], policy, settled)
+    wrapped = os.environ.pop(_MESSAGE, None)
+    message = json.loads(wrapped) if wrapped else receive(control)
+    if message is None:
+        return
+    policy = Policy.of(message["policy"])
+    if not wrapped and policy.profile != "bare" and (command := bubblewrap()) is not None:
+        os.environ[_MESSAGE] = json.dumps(message)
+        os.execv(command[0], [*command, sys.executable, "-P", "-m", "warpsmith.sandbox.process", arguments[0], "0"])
+    policy, settled = settle(policy, wrapped=wrapped is not None)
+    _nursery(control, message["modules"], policy, settled)
 
 
 if __name__ == "__main__":

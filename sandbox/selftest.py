@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from warpsmith.kernels.errors import UserError
@@ -42,6 +43,11 @@ def orphan(seconds: float) -> int:
     return subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({seconds})"]).pid
 
 
+def read(path: str) -> int:
+    """Reads a file; gives its length."""
+    return len(Path(path).read_bytes())
+
+
 def crash(_: Any) -> None:
     """Ends the process as a wild pointer would."""
     os.kill(os.getpid(), signal.SIGSEGV)
@@ -61,3 +67,12 @@ def last_words(_: Any) -> str:
     """Answers, and asks for its process to be replaced."""
     process.retire()
     return "done"
+
+
+def shout(size: int) -> int:
+    """Writes so many bytes to standard output and as many to standard error."""
+    line = b"." * 4095 + b"\n"
+    for stream in (1, 2):
+        for _ in range(size // len(line)):
+            os.write(stream, line)
+    return size

@@ -229,6 +229,9 @@ class Worker:
 
     def _call(self, function: str, payload: Any, timeout_s: float) -> Any:
         with self._busy:
+            if self._runner is not None and self._runner.gone():
+                # It ended between two calls: that is nothing the next one did.
+                self.kill()
             runner = self._runner = self._runner or self._fork()
             self._calls += 1
             try:
@@ -323,6 +326,16 @@ class _Runner:
                 self.pid = _CREDENTIALS.unpack_from(data)[0] or self.pid
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
 
+    def gone(self) -> bool:
+        """Whether the other end has closed while nothing was asked of it."""
+        self._sock.setblocking(False)
+        try:
+            return self._sock.recv(1, socket.MSG_PEEK) == b""
+        except BlockingIOError:
+            return False
+        except ConnectionError:
+            return True
+
     def ask(self, message: dict[str, Any], timeout_s: float) -> dict[str, Any] | None:
         """The reply, or None if the process ended (`excess` says whether we ended it). Raises TimeoutError."""
         deadline = time.monotonic() + timeout_s
@@ -364,4 +377,7 @@ def _as_exception(reply: dict[str, Any]) -> Exception:
     if isinstance(kind, type) and issubclass(kind, errors.WarpsmithError):
         found: Exception = kind(reply["message"])
         return found
-    return RemoteError(f"{reply['error']}: {reply['message']}", reply.get("traceback", ""))
+    text = f"{reply['error']}: {reply['message']}"
+    if reply["error"] == "PermissionError":
+        text += "; worker processes read only what a problem needs: name other files in $WARPSMITH_READ"
+    return RemoteError(text, reply.get("traceback", ""))

@@ -183,7 +183,7 @@ METRICS: tuple[Metric, ...] = (
            ncu=_f("l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum", "l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum")),
     Metric("barrier_stall", "cycles", ("reduction",), "Cycles a warp waits at barriers, an issued instruction", "less",
            ncu=_f(_STALL.format("barrier"))),
-    Metric("barriers", "", ("reduction",), "Arrivals of warps at barriers", "less", emulated=_f("barriers")),
+    Metric("barriers", "", ("reduction",), "Barriers passed, once a block", "less", emulated=_f("barriers")),
     Metric(
         "atomics", "", ("reduction",), "Atomic and reduction instructions of warps", "less",
         ncu=_f(

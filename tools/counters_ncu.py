@@ -85,10 +85,13 @@ def find_ncu(search: str | None = None, places: Sequence[str] = _PLACES) -> Path
     return None
 
 
-def probe(*, cache: Path | None = None, params: Path = _PARAMS, status: Path = _STATUS) -> Ncu | NcuRefused:
+def probe(
+    *, search: str | None = None, places: Sequence[str] = _PLACES, cache: Path | None = None,
+    params: Path = _PARAMS, status: Path = _STATUS,
+) -> Ncu | NcuRefused:  # fmt: skip
     """What this machine allows, before anything is run: the tool, the driver's rule, and what ncu said the last time
     under the same driver, user and capabilities."""
-    path = find_ncu()
+    path = find_ncu(search, places)
     if path is None:
         return NcuRefused("missing", "ncu is not installed", "install Nsight Compute for hardware counters")
     if _admin_only(params) and not _is_admin(status):

@@ -4,10 +4,10 @@ candidate."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self
 
 from warpsmith.kernels.errors import SandboxError, SandboxTimeout, WorkerDied
 from warpsmith.kernels.problem import ProblemRef
@@ -28,6 +28,8 @@ from warpsmith.tools.workers import Notify, Workers
 if TYPE_CHECKING:
     from warpsmith.tools.audit import Audit
     from warpsmith.tools.timing import Samples
+
+P = ParamSpec("P")
 
 
 class CompilerLike(Protocol):
@@ -173,20 +175,22 @@ class Evaluator:
 
     async def _run(self, candidate: Candidate, report: CompileReport, outcome: Outcome, level: Level) -> Outcome:
         """Everything after the compile. At full level the candidate is lowered and compiled for other shapes, and the
-        emulator is asked, while the worker is busy with others or with the declared shape."""
+        emulator is asked, while the worker is busy with the declared shape, or with others."""
         elsewhere = self._elsewhere(candidate) if level == "full" else None
         second = self._second_opinion(candidate, report) if level == "full" else None
         try:
-            async with self._workers.borrow() as worker:
-                outcome = await self._judged(worker, candidate, report, outcome, level, elsewhere)
-                profile = worker.isolation.profile if worker.isolation else None
+            outcome = await self._step("verify", outcome, self._verified, candidate, report, level)
+            if outcome.correct and elsewhere is not None:
+                outcome = await self._step("verify", outcome, self._at_hidden_shapes, await elsewhere)
+            if outcome.correct and self.target.kind == "gpu":
+                outcome = await self._step("time", outcome, self._timed, candidate, report, level)
             if outcome.correct and second is not None and (fault := await second) is not None:
                 outcome = outcomes.failed(outcome, fault)
         finally:
             for task in (elsewhere, second):
                 if task is not None:
                     task.cancel()
-        return outcome.model_copy(update={"isolation": profile})
+        return outcome
 
     def _elsewhere(self, candidate: Candidate) -> asyncio.Task[Trials] | None:
         """The candidate at hidden shapes, on its way."""
@@ -196,32 +200,30 @@ class Evaluator:
         """What the emulator sees in it, on its way while the GPU is busy."""
         return asyncio.create_task(self.cross.examine(candidate, report)) if self.cross else None
 
-    async def _judged(
-        self, worker: Worker, candidate: Candidate, report: CompileReport, outcome: Outcome, level: Level,
-        elsewhere: asyncio.Task[Trials] | None,
-    ) -> Outcome:  # fmt: skip
-        """Verify, at hidden shapes too, and time, with whatever goes wrong turned into a status."""
-        stage: Stage = "verify"
-        try:
-            outcome = await self._verified(worker, candidate, report, outcome, level)
-            if outcome.correct and elsewhere is not None:
-                outcome = await self._at_hidden_shapes(worker, outcome, await elsewhere)
-            if outcome.correct and self.target.kind == "gpu":
-                stage = "time"
-                outcome = await self._timed(worker, candidate, report, outcome, level)
-                if outcome.status == "ok":
-                    outcome = await self._explained(worker, candidate, report, outcome)
-        except SandboxTimeout as error:
-            return outcomes.late(outcome, stage, error, on_gpu=self.target.kind == "gpu")
-        except WorkerDied as error:
-            return outcomes.failed(outcome, Failure(stage=stage, kind="process_died", message=str(error)))
-        except SandboxError as error:
-            failure = Failure(stage="infrastructure", kind=type(error).__name__, message=str(error))
-            return outcomes.failed(outcome, failure)
-        return outcome
+    async def _step(
+        self,
+        stage: Stage,
+        outcome: Outcome,
+        step: Callable[Concatenate[Worker, Outcome, P], Awaitable[Outcome]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Outcome:
+        """One step on the next free worker, with whatever goes wrong turned into a status."""
+        async with self._workers.borrow() as worker:
+            try:
+                outcome = await step(worker, outcome, *args, **kwargs)
+            except SandboxTimeout as error:
+                outcome = outcomes.late(outcome, stage, error, on_gpu=self.target.kind == "gpu")
+            except WorkerDied as error:
+                outcome = outcomes.failed(outcome, Failure(stage=stage, kind="process_died", message=str(error)))
+            except SandboxError as error:
+                failure = Failure(stage="infrastructure", kind=type(error).__name__, message=str(error))
+                outcome = outcomes.failed(outcome, failure)
+            profile = worker.isolation.profile if worker.isolation else None
+        return outcome.model_copy(update={"isolation": profile})
 
     async def _verified(
-        self, worker: Worker, candidate: Candidate, report: CompileReport, outcome: Outcome, level: Level
+        self, worker: Worker, outcome: Outcome, candidate: Candidate, report: CompileReport, level: Level
     ) -> Outcome:
         payload = self._payload(candidate, report) | {"level": "quick" if level == "screen" else "full"}
         await self._prepare(worker, payload, level)
@@ -246,8 +248,9 @@ class Evaluator:
         return await judge_at(outcome, trials, run, on_gpu=self.target.kind == "gpu")
 
     async def _timed(
-        self, worker: Worker, candidate: Candidate, report: CompileReport, outcome: Outcome, level: Level
+        self, worker: Worker, outcome: Outcome, candidate: Candidate, report: CompileReport, level: Level
     ) -> Outcome:
+        """The outcome with its times, and whose kernels took them."""
         from warpsmith.tools.timing import Samples, TimingRequest, timing_report
 
         request = TimingRequest(level=level, baselines=self.baselines, incumbent_us=self._incumbent_us)
@@ -266,7 +269,7 @@ class Evaluator:
         outcome = outcomes.timed(outcome, timing, raw.notes, self.roof)
         if outcome.correct:
             self._incumbent_us = min(timing.time_us.p50, self._incumbent_us or timing.time_us.p50)
-        return outcome
+        return await self._explained(worker, outcome, candidate, report) if outcome.status == "ok" else outcome
 
     def _with_samples(self, outcome: Outcome, raw: Samples) -> Outcome:
         """Keeps the raw samples: whoever doubts the statistics can make his own."""
@@ -276,7 +279,7 @@ class Evaluator:
         return outcome.model_copy(update={"samples": digest})
 
     async def _explained(
-        self, worker: Worker, candidate: Candidate, report: CompileReport, outcome: Outcome
+        self, worker: Worker, outcome: Outcome, candidate: Candidate, report: CompileReport
     ) -> Outcome:
         """Whose kernels took the time, and hardware counters where they are wanted; the worker's device is idle
         meanwhile."""

@@ -18,7 +18,10 @@ from warpsmith.kernels.records import Candidate, CompileReport, Failure, Outcome
 from warpsmith.kernels.shape_variants import CLASSES, Budget, ShapeClass, Variant, Variants
 from warpsmith.tools import outcomes
 
-BUDGETS = {"gpu": Budget(elements=1 << 20, flops=1 << 30), "cpu": Budget(elements=1 << 17, flops=1 << 23)}
+BUDGETS = {
+    "gpu": Budget(elements=1 << 20, flops=1 << 30, drawn=1 << 28),
+    "cpu": Budget(elements=1 << 17, flops=1 << 24, drawn=1 << 25),
+}
 """What a hidden shape may cost, by kind of target: tens of blocks, milliseconds."""
 _MOST = 8
 """Variants of one class that are tried before its sizes count as not valid for a candidate's slot values."""
@@ -64,29 +67,40 @@ class HiddenShapes:
     """Shape variants of one run's problem, made when the first full verdict asks for them."""
 
     def __init__(
-        self, problem: Problem, graph: OpGraph, specs: Mapping[str, KernelSpec], budget: Budget, seed: int | None = None
+        self,
+        problem: Problem,
+        graph: OpGraph | None,
+        specs: Mapping[str, KernelSpec],
+        budget: Budget,
+        seed: int | None = None,
     ) -> None:
-        """`specs` by family name: candidates of other families were not made from a template. `seed` is for tests."""
-        self._variants = Variants(problem, graph, budget, secrets.randbits(64) if seed is None else seed)
+        """`specs` by family name: candidates of other families were not made from a template. Without specs no graph is
+        needed. `seed` is for tests."""
+        flops = graph.flops if graph is not None else 0
+        self._variants = Variants(problem, flops, budget, secrets.randbits(64) if seed is None else seed)
         self._specs = dict(specs)
         self._drawn: dict[ShapeClass, list[Variant | None]] = {shape: [] for shape in CLASSES}
         """By class, in the order of drawing; None ends a class."""
         self._lock = threading.Lock()
 
-    async def trials(self, candidate: Candidate, compiler: CompilerLike) -> Trials:
+    async def trials(
+        self, candidate: Candidate, compiler: CompilerLike, *, classes: Sequence[ShapeClass] = CLASSES
+    ) -> Trials:
         """The candidate at one shape of each class, compiled side by side."""
         spec = self._specs.get(candidate.family)
         if spec is None or not is_of(spec, candidate):
             return Trials((), ("judged at the declared shape alone: it was not made from a template",))
-        placed, notes = await asyncio.to_thread(self._placed, spec, candidate)
+        placed, notes = await asyncio.to_thread(self._placed, spec, candidate, classes)
         reports = await compiler.compile_many([there for _, there in placed])
         found = [Trial(variant, there, report) for (variant, there), report in zip(placed, reports, strict=True)]
         return Trials(tuple(found), tuple(notes), tuple(edited_slots(spec, candidate)))
 
-    def _placed(self, spec: KernelSpec, candidate: Candidate) -> tuple[list[tuple[Variant, Candidate]], list[str]]:
+    def _placed(
+        self, spec: KernelSpec, candidate: Candidate, classes: Sequence[ShapeClass]
+    ) -> tuple[list[tuple[Variant, Candidate]], list[str]]:
         placed: list[tuple[Variant, Candidate]] = []
         notes: list[str] = []
-        for shape in CLASSES:
+        for shape in classes:
             found = self._place(spec, candidate, shape)
             if isinstance(found, str):
                 notes.append(f"not judged at {_WORDS[shape]}: {found}")

@@ -229,16 +229,16 @@ def _variables(module: Ptx) -> Violation | None:
             continue
         leak = find_leak(module.statements(function), kept)
         if leak is not None:
-            return Violation("global_state", _leak_message(module, function, kept, leak.message), leak.at)
+            return Violation("global_state", _leak_message(function, kept, leak.message), leak.at)
     return None
 
 
-def _leak_message(module: Ptx, function: Function, kept: frozenset[str], what: str) -> str:
+def _leak_message(function: Function, kept: frozenset[str], what: str) -> str:
     used = sorted(kept.intersection(names(function.body)))
-    shown = ", ".join(f"`{name}`" for name in used[:3])
+    shown = f"`{used[0]}`" if len(used) == 1 else f"one of {', '.join(f'`{name}`' for name in used[:3])}"
     return (
-        f"a variable of the module ({shown}) {what}, so one launch could tell the next: "
-        f"use a buffer of the launch plan, or a constant table that is only read"
+        f"{shown} outlives a launch and {what}: keep such values in a buffer of the launch plan; "
+        f"constant tables that are only read may stay"
     )
 
 

@@ -67,20 +67,20 @@ def find_leak(statements: Iterable[Statement], variables: frozenset[str]) -> Lea
     for step in steps:
         statement = step.statement
         if statement.guard in mixed and (not step.targets or statement.opcode in (*_STORES, "call")):
-            return Leak(statement.at, "decides a branch")
+            return Leak(statement.at, "has an address that decides a branch")
         if statement.opcode == "call":
             callee = _CALLEE.match(statement.operands)
             if callee is not None and callee[1] in STRING_TAKERS:
                 pending = None
             elif pending is not None or not held.isdisjoint(names(statement.operands)):
-                return Leak(statement.at, "is handed to a function")
+                return Leak(statement.at, "has its address handed to a function")
         elif statement.opcode == "st" and ".param" in statement.modifiers and _stores(step, held):
             pending = pending or statement
         else:
             message = _misuse(step, held)
             if message is not None:
                 return Leak(statement.at, message)
-    return Leak(pending.at, "is handed to a function") if pending else None
+    return Leak(pending.at, "has its address handed to a function") if pending else None
 
 
 def _step(statement: Statement) -> _Step:
@@ -193,11 +193,11 @@ def _misuse(step: _Step, held: frozenset[str]) -> str | None:
     statement = step.statement
     for position, inner in enumerate(step.brackets):
         if not inner.isdisjoint(held) and not _may_read(statement, position):
-            return "is written through"
+            return "is written to"
     if (statement.opcode in _STORES or ".store" in statement.modifiers) and _stores(step, held):
-        return "is stored to memory"
+        return "has its address stored"
     if statement.opcode == "brx" and any(name in held for part in step.operands for name in part):
-        return "decides a branch"
+        return "has an address that decides a branch"
     return None
 
 

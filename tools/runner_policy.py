@@ -15,6 +15,9 @@ from warpsmith.sandbox.isolation.policy import Policy
 from warpsmith.tools.compile_cache import default_cache_dir
 from warpsmith.tools.target import Target
 
+READ_VARIABLE = "WARPSMITH_READ"
+"""Environment variable naming further files and folders (separated by colons) that a problem needs."""
+
 _WEIGHTS = {"TORCH_HOME": ".cache/torch", "HF_HOME": ".cache/huggingface"}
 """Environment variable -> the folder below home that stands for it: pretrained weights that a module loads."""
 
@@ -24,11 +27,14 @@ def runner_policy(target: Target, problem: ProblemRef | None = None, compiled: P
     read = [str(compiled or default_cache_dir())]
     read += [os.environ.get(variable) or str(Path.home() / below) for variable, below in _WEIGHTS.items()]
     read += [path for path in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH")) if path]
+    read += [path for path in os.environ.get(READ_VARIABLE, "").split(os.pathsep) if path]
     folders: list[Path] = []
     if problem is not None:
-        path = Path(problem.path).resolve()
-        read.append(str(path))
-        folders += _search_path(path) if problem.kind == "live" else [path.parent]
+        path = Path(problem.path).absolute()
+        read += [str(path), str(path.resolve())]
+        folders += _search_path(path) if problem.kind == "live" else [path.parent, path.resolve().parent]
+    for folder in filter(_too_wide, folders):
+        read += [str(path) for path in _importable(folder)]
     return Policy(
         read=tuple(dict.fromkeys(read)),
         folders=tuple(str(path) for path in dict.fromkeys(folders) if not _too_wide(path)),
@@ -50,8 +56,16 @@ def _search_path(folder: Path) -> Iterable[Path]:
 
 
 def _too_wide(path: Path) -> bool:
-    """The root and the folders of all users' temporary files say nothing about a problem."""
-    return path in (Path("/"), Path("/tmp"), Path("/var/tmp"), Path(tempfile.gettempdir()))
+    """The root, the folders of all users' temporary files and a home hold much that is no part of a problem."""
+    return path in (Path("/"), Path("/tmp"), Path("/var/tmp"), Path(tempfile.gettempdir()), Path.home())
+
+
+def _importable(folder: Path) -> list[Path]:
+    """Modules and packages that lie in a folder."""
+    try:
+        return [*folder.glob("*.py"), *(path.parent for path in folder.glob("*/__init__.py"))]
+    except OSError:
+        return []
 
 
 def _usable(cache: Path) -> Path:

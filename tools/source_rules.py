@@ -116,6 +116,8 @@ def _token(token: Token) -> tuple[str, str] | None:
         return "asm", "a string with a line that begins with `#`, which PTX does not know: leave it out"
     if token.kind == "name" and _ENVIRONMENT.fullmatch(token.text):
         return "include", f"`{token.text}` looks for files: leave it out"
+    if token.kind == "name" and token.text in ("__DATE__", "__TIME__", "__TIMESTAMP__"):
+        return "clock", f"`{token.text}` makes a compile depend on when it happens: leave it out"
     return None
 
 

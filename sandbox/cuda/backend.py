@@ -4,6 +4,7 @@ checked."""
 from __future__ import annotations
 
 import itertools
+import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -32,6 +33,9 @@ Launch = Callable[[], object]
 _torch_cuda: Any = torch.cuda
 """Not every release of torch types its streams and events."""
 
+LAUNCH_TIMEOUT_VARIABLE = "WARPSMITH_LAUNCH_TIMEOUT_S"
+"""Environment variable with another deadline, in seconds."""
+
 LAUNCH_TIMEOUT_S = 10.0
 """A run of a whole plan that takes longer is a hang: the slowest honest one is a serial pass over the
 memory."""
@@ -49,7 +53,7 @@ class CudaBackend:
     """One GPU. To be made after the last fork of its process: it initialises CUDA, and makes its own stream
     the current one of the calling thread, so that inputs, launches and comparisons follow each other."""
 
-    def __init__(self, index: int = 0, *, launch_timeout_s: float = LAUNCH_TIMEOUT_S) -> None:
+    def __init__(self, index: int = 0, *, launch_timeout_s: float | None = None) -> None:
         if not torch.cuda.is_available():
             raise EnvironmentError_(
                 "torch sees no GPU: install a CUDA build of torch that fits the driver, or use --device cpu"
@@ -71,7 +75,8 @@ class CudaBackend:
         self.label = f"gpu:{torch.cuda.get_device_name(index)}"
         self.stream: Any = _torch_cuda.Stream(self.torch_device)
         torch.cuda.set_stream(self.stream)
-        self.launch_timeout_s = launch_timeout_s
+        named = os.environ.get(LAUNCH_TIMEOUT_VARIABLE)
+        self.launch_timeout_s = launch_timeout_s or (float(named) if named else LAUNCH_TIMEOUT_S)
         self.scrubber = Scrubber(self.torch_device)
         self.health = Health.of(self.driver.uuid(index))
         self._leftovers = Leftovers(self.torch_device, self.driver)

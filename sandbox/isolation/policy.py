@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -85,15 +86,17 @@ class Policy:
 _ROOMS = ("agents", "app", "graph", "kernels", "prompts", "rl", "sandbox", "tools")
 
 
-def interpreter_paths() -> list[Path]:
-    """Where the interpreter, the installed packages and our own modules lie, links resolved."""
+@cache
+def interpreter_paths() -> tuple[Path, ...]:
+    """Where the interpreter, the installed packages and our own modules lie, links resolved. Found once, before the
+    first fork."""
     given = [sys.prefix, sys.base_prefix, sys.exec_prefix, *(entry for entry in sys.path if entry)]
     given += _our_own()
     found = []
     for text in dict.fromkeys(given):
         path = Path(text)
         found += [path, path.resolve()]
-    return list(dict.fromkeys(found))
+    return tuple(dict.fromkeys(found))
 
 
 def _our_own() -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from warpsmith.sandbox.isolation import folders, identity, landlock, limits, namespaces, seccomp
-from warpsmith.sandbox.isolation.policy import Policy, Profile
+from warpsmith.sandbox.isolation.policy import Policy, Profile, interpreter_paths
 
 ALWAYS = ("no_new_privs", "limits", "landlock", "seccomp")
 """Layers without which a profile is `bare`."""
@@ -61,11 +61,15 @@ def shortfall(wanted: Profile | None, found: Isolation) -> str | None:
     return f"the isolation profile `{wanted}` cannot be had here ({said}): {remedies}"
 
 
-def settle(policy: Policy) -> tuple[Policy, dict[str, str]]:
+def settle(policy: Policy, *, wrapped: bool = False) -> tuple[Policy, dict[str, str]]:
     """Before the nursery imports anything: finds out whether runners can change their user, makes the folders that
-    they write, points the environment at these, and enters namespaces."""
+    they write, points the environment at these, and enters namespaces (`wrapped`: bubblewrap has done so)."""
+    interpreter_paths()
     if policy.profile == "bare":
         return folders.prepare(policy, None), {"namespaces": "off: not asked for", "user id": "off: not asked for"}
+    if wrapped:
+        found = {"namespaces": "on: pid, network, ipc, mount (bubblewrap)", "user id": "off: inside of bubblewrap"}
+        return folders.prepare(policy, None), found
     user = _user_id(policy)
     policy = folders.prepare(policy, identity.unprivileged_user() if user.startswith("on") else None)
     return policy, {**namespaces.enter(policy.processes), "user id": user}

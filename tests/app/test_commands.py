@@ -54,6 +54,9 @@ def test_optimize_leaves_a_whole_run_folder(warpsmith: Run, tmp_path: Path, relu
     assert best["speedup"] is None
     assert best["estimated_us"] > 0
     assert json.loads((run / "best" / "verdict.json").read_text()) == best
+    isolation = json.loads((run / "manifest.json").read_text())["isolation"]
+    assert isolation["profile"] == best["isolation"]
+    assert {"landlock", "seccomp", "namespaces", "limits"} <= set(isolation["layers"])
     # The best candidate is a candidate like any other: judged by itself it passes again.
     judged = warpsmith("judge", relu, run / "best", "--device", "cpu", "--set", "cols=96", "--json")
     assert judged.returncode == 0, judged.stderr

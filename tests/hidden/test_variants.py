@@ -18,7 +18,7 @@ def shapes(ref: ProblemRef) -> list[tuple[int, ...]]:
 
 
 def drawn(loaded, *, seed=1, classes=CLASSES, numbers=(0,)):
-    variants = Variants(loaded, capture(loaded), BUDGET, seed)
+    variants = Variants(loaded, capture(loaded).flops, BUDGET, seed)
     return {shape: [variants.draw(shape, number) for number in numbers] for shape in classes}
 
 
@@ -132,6 +132,20 @@ def scaled(x, w):
             x, w = shapes(variant.ref)
             assert x[1:] == w
             assert variant.ref.inputs == f"f32[{x[0]},{x[1]}] f32[{w[0]}]"
+
+
+def test_inputs_that_are_dear_to_draw_are_not_cut(tmp_path):
+    text = """
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+def get_inputs():
+    return [torch.randn(300, 400)]
+"""
+    loaded = load_problem(str(problems.write(tmp_path, text)))
+    for room, found in ((120_000, True), (119_999, False)):
+        variants = Variants(loaded, 1, Budget(1 << 12, 1 << 20, drawn=room), seed=1)
+        assert (variants.draw("prime", 0) is not None) is found
 
 
 class Scaled(torch.nn.Module):

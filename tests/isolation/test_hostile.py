@@ -18,7 +18,7 @@ def test_no_two_samples_are_the_same():
 
 def test_a_small_mix():
     hostile = [endless()[0], *wild()[:3], floods()[4], bombs()[0], bombs()[5], *launches()[:2], launches()[-3]]
-    report = run(hostile, each=2, target=TARGET, compile_s=3.0)
+    report = run(hostile, each=3, target=TARGET, compile_s=3.0, limits=Limits(), bodies=("softmax", "columns"))
     assert report.faults == []
 
 

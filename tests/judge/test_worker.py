@@ -140,3 +140,13 @@ def test_a_nursery_that_cannot_start_says_why():
 
     with pytest.raises(EnvironmentError_, match="no_such_module_here"):
         asyncio.run(body())
+
+
+def test_a_process_that_ended_between_two_calls_is_not_the_next_ones_fault():
+    async def work(worker):
+        first = await worker.call(f"{SELF}:count", None, timeout_s=20)
+        os.kill(worker.pid, 9)
+        assert gone(worker.pid)
+        return first, await worker.call(f"{SELF}:count", None, timeout_s=20), worker.generation
+
+    assert with_worker(work) == (1, 1, 2)

@@ -28,6 +28,7 @@ REFUSED = {
     "probe": ("include", "#if __has_include(<mma.h>)\n#endif"),
     "probe in a macro": ("include", "#define PROBE __has_include\n#if PROBE(<mma.h>)\n#endif"),
     "pasted probe": ("include", "#define P(a, b) a##b\n#if P(__has_, include)(<mma.h>)\n#endif"),
+    "time of the compile": ("clock", "constexpr char a = __TIME__[7];"),
     "embed": ("directive", 'const char a[] = {\n#embed "/etc/hostname"\n};'),
     "line": ("directive", '#line 3 "other.cu"'),
     "line marker": ("directive", '# 3 "other.cu"'),

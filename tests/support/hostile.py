@@ -64,7 +64,8 @@ def endless() -> list[Hostile]:
             "__shared__ volatile int flag; if (threadIdx.x == 0) flag = 0; __syncthreads();\n"
             "if (threadIdx.x < 32) __syncthreads(); else while (!flag) {}\nif (threadIdx.x == 0) flag = 1;\ny[0] = 1;"),
             "hang wrong", "hang", deadline="launch"),
-        one("sleeps for ever", kernel("for (;;) __nanosleep(1000000);"), "hang rejected not_measured", deadline="launch"),
+        one("sleeps for ever", kernel("for (;;) __nanosleep(1000000);"), "hang rejected not_measured",
+            deadline="launch"),
     ]  # fmt: skip
 
 
@@ -81,7 +82,8 @@ def wild() -> list[Hostile]:
         one("negative write", kernel("y[-(1ll << 36)] = x[0];"), crash),
         one("kernel space write", kernel("*(volatile float*)0xffff800000000000ull = x[0];"), crash),
         one("one past the end", kernel("y[1 << 22] = 1;"), crash, gone),
-        one("misaligned read", kernel("y[threadIdx.x] = ((const float4*)(x + 1 + threadIdx.x))->x;"), crash),
+        one("misaligned read", kernel(
+            "float4 v = *(const float4*)(x + 1 + threadIdx.x); y[threadIdx.x] = v.x + v.y * v.z - v.w;"), crash),
         one("misaligned write", kernel("*(double*)((char*)y + 4 * threadIdx.x + 1) = 1.0;"), crash),
         one("shared memory overrun", kernel(
             "__shared__ volatile float s[32];\nfor (int i = 0; i < (1 << 22); i += 1024) s[i] = i;\ny[0] = s[0];"),

@@ -119,14 +119,15 @@ async def judge(
 
 def run(
     hostile: Sequence[Hostile], *, each: int, target: Target, level: Level = "screen", seed: int = 0,
-    limits: Limits | None = None, compile_s: float = 20.0, rows: int = 16, cols: int = 300, launch_s: float | None = None,
+    limits: Limits | None = None, compile_s: float = 20.0, rows: int = 16, cols: int = 300,
+    launch_s: float | None = None, bodies: Sequence[str] = tuple(BODIES),
 ) -> Report:  # fmt: skip
     """`each` good candidates of every problem alone, then mixed with the hostile ones dealt out among the problems.
     `launch_s` is the deadline of a launch, where it is another than the whole verification's."""
     limits = limits or Limits(verify_s=15.0)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        loaded = problems(root, rows=rows, cols=cols)
+        loaded = {name: one for name, one in problems(root, rows=rows, cols=cols).items() if name in bodies}
         model = model_for(target.arch)
         kind = {name: good(problem, each, model) for name, problem in loaded.items()}
         batches = {
