@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
 import os
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +21,7 @@ CACHE_SCHEMA = 1
 """Part of every key: raised whenever the entry's form or the reading of logs changes."""
 
 CACHE_VARIABLE = "WARPSMITH_CACHE"
+_ABANDONED_S = 3600.0
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -97,6 +100,7 @@ class CompileCache:
         record = json.dumps({"sha256": content_hash(body), "entry": body})
         try:
             paths[0].parent.mkdir(parents=True, exist_ok=True)
+            _sweep(paths[0].parent)
             if entry.ok:
                 _write_atomically(paths[0], cubin)
                 _write_atomically(paths[1], ptx)
@@ -126,6 +130,15 @@ def entry_of(
 
 def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+def _sweep(folder: Path) -> None:
+    """Removes what writers left that were killed long ago; a younger file may be another process's."""
+    oldest = time.time() - _ABANDONED_S
+    for path in folder.glob(".*.tmp"):
+        with contextlib.suppress(OSError):
+            if path.stat().st_mtime < oldest:
+                path.unlink()
 
 
 def _write_atomically(path: Path, data: bytes) -> None:

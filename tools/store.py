@@ -32,6 +32,10 @@ _held: set[Path] = set()
 """Folders that this process writes: POSIX record locks do not exclude a second holder in one process."""
 
 
+_TEMPORARY = ".tmp"
+"""How names end that `write_atomically` has not yet replaced."""
+
+
 def utc_now() -> str:
     """The time in UTC, ISO 8601 with milliseconds."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -61,7 +65,7 @@ def no_room(folder: Path, reason: str) -> UserError:
 def write_atomically(path: Path, data: bytes) -> None:
     """Writes through a temporary file of the same folder and a rename, so that readers see all or
     nothing."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=_TEMPORARY)
     temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -248,6 +252,7 @@ class RunStore:
         if self.writable:
             self._results.mend()
             self._events.mend()
+            self._sweep()
         for number, line in self._results.numbered():
             try:
                 outcome = Outcome.model_validate_json(line)
@@ -264,6 +269,12 @@ class RunStore:
         if self.writable:
             with room_needed(self.folder):
                 self._ledger.complete(self.lines())
+
+    def _sweep(self) -> None:
+        """Removes what a killed writer had begun: the lock says that there is no other."""
+        for folder in (self.folder, self.folder / "blobs", self.folder / "best"):
+            for path in folder.glob(f".*{_TEMPORARY}"):
+                path.unlink(missing_ok=True)
 
     # best/
 

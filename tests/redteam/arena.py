@@ -6,7 +6,7 @@ import asyncio
 import importlib.util
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -210,18 +210,30 @@ def judged(
         except Exception as error:
             found[name] = Finding(BROKEN, type(error).__name__, str(error)[:300])
     families = {entry.family for entry in entries.values() if isinstance(entry, Slotted)}
-    hidden = _hidden(problem, families, target) if families else None
-    outcomes = asyncio.run(_evaluate(problem, list(fit.values()), compiler, target, hidden))
-    for name, outcome in zip(fit, outcomes, strict=True):
+    specs = {family: spec_of(problem, family) for family in families}
+    said = judged_candidates(problem, list(fit.values()), compiler, target, specs)
+    return found | dict(zip(fit, said, strict=True))
+
+
+def judged_candidates(
+    problem: Problem,
+    candidates: Sequence[Candidate],
+    compiler: Compiler,
+    target: Target,
+    specs: Mapping[str, KernelSpec],
+) -> list[Finding]:
+    """What the judge says of each candidate; those of a template in `specs` are judged at hidden shapes as well."""
+    hidden = hidden_shapes(problem, specs, target) if specs else None
+    found = []
+    for outcome in asyncio.run(_evaluate(problem, candidates, compiler, target, hidden)):
         failure = outcome.failure
         kind, message = (failure.kind, failure.message) if failure else (None, "")
-        found[name] = Finding(outcome.status, kind, message, outcome)
+        found.append(Finding(outcome.status, kind, message, outcome))
     return found
 
 
-def _hidden(problem: Problem, families: Iterable[str], target: Target) -> HiddenShapes:
+def hidden_shapes(problem: Problem, specs: Mapping[str, KernelSpec], target: Target) -> HiddenShapes:
     """What full verdicts on template candidates hold at, as the commands set it up."""
-    specs = {family: spec_of(problem, family) for family in families}
     return HiddenShapes(problem, capture(problem), specs, BUDGETS[target.kind])
 
 

@@ -1,4 +1,4 @@
-"""A cache policy written as a number, as libraries do: nothing in the code makes one (pygpubench #49; llm.c #851; T16)."""
+"""A cache policy written as a number: no instruction makes one (pygpubench #49; llm.c #851; judge catalogue T16)."""
 
 from redteam.arena import Attack, Folder, launch
 from redteam.tasks import AFFINE, affine, over_affine
