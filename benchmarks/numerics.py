@@ -185,7 +185,7 @@ def _operator(case: str, rows: Sequence[Row]) -> str:
     if right:
         honest = max(right, key=lambda row: row.rms)
         text = f"{honest.rms:.3g} ({honest.kernel})"
-    others = [row for row in rows if row.group not in ("honest", "wrong", COMPENSATED)]
+    others = [row for row in rows if row.group not in ("honest", "wrong")]
     least = min(others, key=lambda row: row.rms)
     return f"| {case} | {text} | {least.rms:.3g} ({least.kernel} in {least.group}) |"
 
