@@ -16,7 +16,7 @@ from pathlib import Path
 HEAVY = ("torch", "numpy", "pydantic", "jinja2", "filelock", "tree_sitter", "tree_sitter_cuda", "elftools.elf.elffile",
          "langgraph.graph", "torch.export")  # fmt: skip
 
-PATIENCE_S = 60
+PATIENCE_S = 240
 """A mutant may make a check wait for ever."""
 
 
