@@ -16,7 +16,7 @@ async def audit_problem(evaluator: Evaluator, store: RunStore | None, display: D
         display.note(f"the problem was not audited: {error}")
         return
     for text in found.warnings():
-        display.note(f"warning: {text}")
+        display.note(text)
     if store is not None:
         audit = found.model_dump(mode="json") | {"payable": found.payable}
         store.write_manifest(store.manifest().model_copy(update={"audit": audit}))

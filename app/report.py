@@ -7,6 +7,7 @@ import functools
 import hashlib
 import json as jsonlib
 from collections.abc import Iterable, Mapping
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,19 @@ def run_report(run: Path, to: Path | None, *, json: bool) -> int:
     with RunStore.open(run, writable=False, skip_broken=True) as store:
         facts = gather(store)
     if json:
-        print(jsonlib.dumps(facts, indent=2, allow_nan=False, default=str))
+        print(jsonlib.dumps(_plain(facts), indent=2, allow_nan=False))
         return 0
     print(write_page(facts, to or run / NAME))
     return 0
+
+
+def _plain(value: Any) -> Any:
+    """The same for JSON, which has no infinity: such a figure is null."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 def write_report(store: RunStore) -> Path:

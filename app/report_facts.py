@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from warpsmith.app.report_winner import winner_facts
+from warpsmith.app.report_winner import space_of, winner_facts
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.records import SCHEMA_VERSION, Event, Outcome, RunManifest
 from warpsmith.tools.associations import failure_groups, value_text
@@ -57,7 +57,7 @@ def gather(store: RunStore) -> Facts:
 
 def _problem(manifest: RunManifest) -> Facts:
     config = manifest.config
-    space = config.get("space") or {}
+    space = space_of(manifest)
     kept = config.get("problem")
     ref = kept if isinstance(kept, dict) else {}
     name = Path(manifest.problem_path).stem if manifest.problem_path else manifest.run_id
@@ -78,6 +78,7 @@ def _problem(manifest: RunManifest) -> Facts:
 
 def _machine(manifest: RunManifest, lines: Sequence[Outcome]) -> Facts:
     isolation = manifest.isolation
+    layers = isolation.get("layers")
     profiles = sorted({one.isolation for one in lines if one.isolation})
     return {
         "label": manifest.device,
@@ -86,9 +87,9 @@ def _machine(manifest: RunManifest, lines: Sequence[Outcome]) -> Facts:
         "driver": manifest.driver,
         "versions": dict(manifest.versions),
         "commit": manifest.commit,
-        "model": (manifest.config.get("space") or {}).get("device"),
+        "model": space_of(manifest).get("device"),
         "isolation": isolation.get("profile") or ", ".join(profiles) or None,
-        "isolation_layers": _flat(isolation),
+        "isolation_layers": _flat(layers if isinstance(layers, Mapping) else {}),
     }
 
 
@@ -156,7 +157,7 @@ def label_of(outcome: Outcome) -> str | None:
 
 
 def _candidates(store: RunStore, manifest: RunManifest, lines: Sequence[Outcome], best: Outcome | None) -> list[Facts]:
-    families = (manifest.config.get("space") or {}).get("families") or {}
+    families = space_of(manifest).get("families") or {}
     full = {one.candidate for one in lines if one.status == "ok"}
     rows = []
     for index, outcome in enumerate(store.outcomes(), start=1):
@@ -228,9 +229,18 @@ def _failure(group: Any) -> Facts:
     return dict(plain)
 
 
-def _audit(manifest: RunManifest) -> list[str]:
-    """What the problem's audit found, a line each."""
-    return [f"{name}: {value}" for name, value in _flat(manifest.audit).items()]
+def _audit(manifest: RunManifest) -> Facts:
+    """Which trivial answers the problem's checks were tried with, and which they take for right."""
+    kept = manifest.audit
+    tried, accepted = (_texts(kept.get(name)) for name in ("tried", "accepted"))
+    warnings = [f"this problem cannot tell {answer} from a right answer" for answer in accepted]
+    if kept and not tried:
+        warnings.append("no trivial answer could be tried: nothing is known of what the checks accept")
+    return {"tried": tried, "accepted": accepted, "payable": kept.get("payable"), "warnings": warnings}
+
+
+def _texts(value: Any) -> list[str]:
+    return [str(one) for one in value] if isinstance(value, list | tuple) else []
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

@@ -24,7 +24,7 @@ Facts = dict[str, Any]
 def winner_facts(store: RunStore, manifest: RunManifest, best: Outcome) -> Facts:
     """Everything about the fastest verified candidate. What the run folder lacks is None."""
     candidate = _candidate(store, best.candidate)
-    space = manifest.config.get("space") or {}
+    space = space_of(manifest)
     return {
         "outcome": best.model_dump(mode="json"),
         "cost_us": best.cost_us,
@@ -39,6 +39,12 @@ def winner_facts(store: RunStore, manifest: RunManifest, best: Outcome) -> Facts
         "plan": _plan(candidate, best) if candidate else None,
         "source": _source(candidate) if candidate else None,
     }
+
+
+def space_of(manifest: RunManifest) -> Mapping[str, Any]:
+    """What the run recorded of its search space (`report_space`); empty where it recorded none."""
+    space = manifest.config.get("space")
+    return space if isinstance(space, dict) else {}
 
 
 def _share(best: Outcome) -> str | None:

@@ -6,6 +6,7 @@ WarpsmithError
 ├── EnvironmentError_     this machine cannot do it (no NVRTC, no driver): exit code 4
 ├── SandboxError          a worker process failed in a way that says nothing about the candidate
 │   ├── WorkerDied        the process ended without an answer
+│   │   └── WorkerKilled  somebody else ended it
 │   ├── SandboxTimeout    no answer before the deadline
 │   └── DeviceLost        the GPU is gone
 └── BudgetExceeded        a budget ended the run
@@ -44,6 +45,10 @@ class SandboxError(WarpsmithError):
 
 class WorkerDied(SandboxError):
     """The worker process ended without an answer."""
+
+
+class WorkerKilled(WorkerDied):
+    """It was ended by SIGKILL from outside: no kernel does that, so it says nothing about the job the first time."""
 
 
 class SandboxTimeout(SandboxError):

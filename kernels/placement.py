@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 
 def strided_like(tensor: Tensor, device: str | torch.device) -> Tensor:
@@ -31,3 +36,37 @@ def placed(tensor: Tensor, device: str | torch.device) -> Tensor:
     if target.type != "meta":
         distinct(out).copy_(distinct(tensor.detach()))
     return out
+
+
+class _Redirect(TorchFunctionMode):
+    """Makes on another device what code asks for on a GPU by name."""
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__()
+        self.device = device
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if func is Tensor.cuda:
+            return args[0].to(self.device)
+        named = {name: self._moved(value) for name, value in (kwargs or {}).items()}
+        return func(*(self._moved(value) for value in args), **named)
+
+    def _moved(self, value: Any) -> Any:
+        gpu = isinstance(value, torch.device) and value.type == "cuda"
+        gpu = gpu or (isinstance(value, str) and value.partition(":")[0] == "cuda")
+        return self.device if gpu else value
+
+
+@contextlib.contextmanager
+def made_on(device: str) -> Iterator[None]:
+    """Inside, tensors are made on `device`, those too for which code names a GPU (KernelBench #69)."""
+    target = torch.device(device)
+    redirect = contextlib.nullcontext() if target.type == "cuda" else _Redirect(target)
+    with target, redirect:
+        yield

@@ -25,7 +25,7 @@ from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.inputspec import draw, parse_inputs
 from warpsmith.kernels.live import LiveFacts, load_live, read_facts, save_live, shuffled
 from warpsmith.kernels.overrides import describe_settable, locate, run_module, settable
-from warpsmith.kernels.placement import placed
+from warpsmith.kernels.placement import made_on, placed
 from warpsmith.kernels.records import Record, content_hash
 from warpsmith.kernels.resize import resized
 
@@ -219,7 +219,7 @@ class Problem:
         def draw_inputs(input_seed: int) -> tuple[list[Any], pytree.TreeSpec]:
             return self._draw_inputs(device, input_seed)
 
-        with _seeded(2 * seed, device), torch.device(device):
+        with _seeded(2 * seed, device), made_on(device):
             module = self._make_module(device)
         module.train(self.mode == "train")
         inputs, structure = self._first_inputs(device) if self._facts else draw_inputs(seed)
@@ -247,7 +247,7 @@ class Problem:
         return resized(flat, self._ref.sizes), structure
 
     def _draw_inputs(self, device: str, seed: int) -> tuple[list[Any], pytree.TreeSpec]:
-        with _seeded(2 * seed + 1, device), torch.device(device):
+        with _seeded(2 * seed + 1, device), made_on(device):
             if self._module is None:
                 drawn: Any = shuffled(self._saved[1], seed)
             elif self._ref.inputs is not None:

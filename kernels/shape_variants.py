@@ -124,7 +124,7 @@ class Variants:
         self, chosen: Sequence[Handle], kept: Handle, spared: Handle | None, single: Handle | None
     ) -> dict[Handle, float]:
         """Largest magnitude of each size: beyond the declared one, and divided until the budget holds, the kept one
-        last."""
+        last; with the innermost kept, the outermost first, so that long rows of several dimensions stay long."""
         orders = {handle: _GROWTH * handle.size for handle in chosen}
         if spared is not None:
             orders[spared] = float(spared.size)
@@ -134,8 +134,9 @@ class Variants:
             wide = [handle for handle in chosen if orders[handle] > _LEAST and handle is not kept]
             if not wide and orders[kept] <= _LEAST:
                 break
-            largest = max(wide or [kept], key=lambda handle: (orders[handle], -handle.outermost))
-            orders[largest] = max(_LEAST, orders[largest] / 2)
+            outer_first = kept is chosen[0]
+            shrunk = min(wide or [kept], key=lambda handle: (handle.outermost if outer_first else 0, -orders[handle]))
+            orders[shrunk] = max(_LEAST, orders[shrunk] / 2)
         return orders
 
     def _affordable(self, orders: Mapping[Handle, float]) -> bool:

@@ -242,8 +242,9 @@ class Worker:
             if reply is None:
                 self._runner = None
                 runner.kill()
-                ended = runner.excess or f"ended {self._how_ended(runner.inner_pid)}"
-                raise errors.WorkerDied(f"the process running {function} {ended}")
+                code = None if runner.excess else self._exit_code(runner.inner_pid)
+                kind = errors.WorkerKilled if code == -signal.SIGKILL else errors.WorkerDied
+                raise kind(f"the process running {function} {runner.excess or f'ended {_ending(code)}'}")
             if reply.get("retire"):
                 self.kill()
         if "error" in reply:
@@ -266,28 +267,38 @@ class Worker:
         self.generation += 1
         self._calls = 0
         runner = _Runner(int(answer["pid"]), ours, self._policy)
-        found = runner.await_ready()
+        try:
+            found = runner.await_ready()
+        except errors.SandboxError as error:
+            raise errors.SandboxError(f"{error}: {self.log_tail() or 'no message'}") from None
         layers = {**found["layers"], "cgroup": "on" if isinstance(self._group, cgroup.Group) else self._group}
         layers["watchdog"] = f"on: {self._policy.memory_bytes / 1e9:.1f} GB, {self._policy.processes} processes"
         self.isolation = Isolation(found["profile"], layers)
         return runner
 
-    def _how_ended(self, pid: int) -> str:
-        """By which signal or code a runner ended, as its parent (the nursery) saw it."""
-        if self._control is None:
-            return "with its parent"
-        code = None
+    def _exit_code(self, pid: int) -> int | None:
+        """By which signal (negative) or code a runner ended, as its parent (the nursery) saw it."""
         for _ in range(20):
+            if self._control is None:
+                break
+            answer = None
             with contextlib.suppress(OSError):
                 self._control.sendall(str(pid).encode())
                 answer = process.receive(self._control)
-                code = answer.get("code") if answer else None
-            if code is not None:
-                break
+            if answer is None:
+                # No candidate runs in the nursery: somebody ended both.
+                self.close()
+                return -signal.SIGKILL
+            if answer.get("code") is not None:
+                return int(answer["code"])
             time.sleep(0.05)
-        if code is None:
-            return "without an answer"
-        return f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+        return None
+
+
+def _ending(code: int | None) -> str:
+    if code is None:
+        return "without an answer"
+    return f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
 
 
 class _Runner:

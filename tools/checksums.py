@@ -15,6 +15,10 @@ _PIECE = 1 << 22
 """Words mixed at a time: bounds the temporaries, eight bytes a word each."""
 
 
+_PIECE = 1 << 22
+"""Words that a digest takes at a time."""
+
+
 def memory_of(value: torch.Tensor) -> torch.Tensor:
     """All bytes behind a tensor, gaps included, as a flat uint8 view."""
     return torch.empty(0, dtype=torch.uint8, device=value.device).set_(value.untyped_storage())
@@ -50,6 +54,20 @@ def _words(raw: torch.Tensor) -> Iterator[torch.Tensor]:
         yield raw[:whole].view(torch.int32)
     if raw.numel() > whole:
         yield raw[whole:]
+
+
+def digest(raw: torch.Tensor, key: int) -> int:
+    """A sum over a flat uint8 tensor whose weights come from a secret key: two tensors that differ have the same one
+    with a chance of about 2**-32, whoever made them."""
+    generator = torch.Generator(device=raw.device).manual_seed(key)
+    total = 0
+    for words in _words(raw):
+        for start in range(0, words.numel(), _PIECE):
+            piece = words[start : start + _PIECE]
+            weights = torch.empty(piece.numel(), dtype=torch.int64, device=raw.device)
+            weights.random_(-(2**63), None, generator=generator).bitwise_or_(1)
+            total += int((weights * piece.to(torch.int64)).sum())
+    return total % 2**64
 
 
 def sums_of(named: Mapping[str, Any]) -> dict[str, tuple[int, int]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self
 
-from warpsmith.kernels.errors import SandboxError, SandboxTimeout, WorkerDied
+from warpsmith.kernels.errors import SandboxError, SandboxTimeout, WorkerDied, WorkerKilled
 from warpsmith.kernels.problem import ProblemRef
 from warpsmith.kernels.records import Candidate, CompileReport, Failure, Outcome, VerifyReport
 from warpsmith.sandbox.isolation.profile import Isolation
@@ -211,7 +211,10 @@ class Evaluator:
         """One step on the next free worker, with whatever goes wrong turned into a status."""
         async with self._workers.borrow() as worker:
             try:
-                outcome = await step(worker, outcome, *args, **kwargs)
+                try:
+                    outcome = await step(worker, outcome, *args, **kwargs)
+                except WorkerKilled:
+                    outcome = await step(worker, outcome, *args, **kwargs)
             except SandboxTimeout as error:
                 outcome = outcomes.late(outcome, stage, error, on_gpu=self.target.kind == "gpu")
             except WorkerDied as error:

@@ -85,6 +85,10 @@ class SetMaker:
     """Kinds that this problem does not admit, with the reason."""
     sealed: bool = False
     """Whether what candidates are held against is kept unreadable."""
+    budget_bytes: int | None = None
+    """Memory of the device that a reference may take in the making; None: as much as there is."""
+    host_above: int | None = None
+    """References of more bytes are kept in host memory, which no kernel reaches, and compared piece by piece."""
     instances: Instances = field(init=False)
     _shipped_finite: bool | None = None
     """None: the shipped inputs have not been run."""
@@ -157,7 +161,9 @@ class SetMaker:
         try:
             produced = oracle.eager(instance, inputs)
             reference = (
-                oracle.reference64(instance, inputs, on_cpu_at_need=on_cpu_at_need)
+                oracle.reference64(
+                    instance, inputs, on_cpu_at_need=on_cpu_at_need, produced=produced, budget_bytes=self.budget_bytes
+                )
                 if kind.judged
                 else oracle.Reference(produced)
             )
@@ -228,11 +234,14 @@ class SetMaker:
         self, references: tuple[torch.Tensor, ...], measures: tuple[Yardstick | ExactYardstick, ...]
     ) -> tuple[tuple[torch.Tensor | Sealed, ...], tuple[Yardstick | ExactYardstick, ...]]:
         """What stays of references and of eager's integers: sealed where candidates could read it."""
+        if self.host_above is not None and sum(value.nbytes for value in references) > self.host_above:
+            references = tuple(value.cpu() for value in references)
         if not self.sealed:
             return references, measures
         homes = [value.untyped_storage().data_ptr() for value in references]
         kept = tuple(
-            Sealed(value, in_place=homes.count(home) == 1) for value, home in zip(references, homes, strict=True)
+            value if value.device.type != self.device.type else Sealed(value, in_place=homes.count(home) == 1)
+            for value, home in zip(references, homes, strict=True)
         )
         exact = tuple(
             replace(one, eager=Sealed(opened(one.eager))) if isinstance(one, ExactYardstick) else one

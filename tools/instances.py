@@ -85,9 +85,9 @@ class Instances:
             self.traits = oracle.traits(instance, inputs)
         except oracle.Undefined as error:
             cause = error.__cause__ or error
-            raise self.problem.user_error(cause, "forward") from error
+            raise oracle.explained(self.problem, cause) from error
         path = self.problem.path
-        if self.traits.random:
+        if self.traits.random and oracle.differs_by_seed(instance, inputs):
             names = ", ".join(sorted(self.traits.random))
             raise UserError(
                 f"{path}: forward draws random numbers ({names}): no kernel can give the same; use --mode eval"

@@ -14,6 +14,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.problem import Instance, Problem
+from warpsmith.tools.batches import find_split, in_batches, upcast
+from warpsmith.tools.domains import computable
+
+_SEED_ROOM = 1e-2
+"""What the order of atomic additions may change, relative to the rms; other random numbers change more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,7 @@ class Traits:
     narrow: set[torch.dtype] = field(default_factory=set)
     """Precisions below float32 that some operator gave its result in."""
     random: set[str] = field(default_factory=set)
-    """Operators that draw random numbers."""
+    """Operators that may draw random numbers."""
 
 
 class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -118,8 +123,18 @@ def dry_run(problem: Problem) -> tuple[Instance, list[torch.Tensor]]:
     try:
         outputs = real.run()
     except Exception as error:
-        raise problem.user_error(error, "forward") from error
+        raise explained(problem, error) from error
     return real, outputs
+
+
+def explained(problem: Problem, error: BaseException) -> UserError:
+    """What to tell a user whose forward raises."""
+    if "does not require grad" in str(error):
+        return UserError(
+            f"{problem.path}: forward asks for gradients: backward passes are not judged, since modules run without "
+            "gradients; write the gradient's own formula as the forward of a problem"
+        )
+    return problem.user_error(error, "forward")
 
 
 def traits(instance: Instance, inputs: Sequence[Any]) -> Traits:
@@ -128,6 +143,21 @@ def traits(instance: Instance, inputs: Sequence[Any]) -> Traits:
     with _Watch(found):
         eager(instance, inputs)
     return found
+
+
+def differs_by_seed(instance: Instance, inputs: Sequence[Any]) -> bool:
+    """Whether outputs change with the state of the random generators, by more than rounding."""
+    runs = []
+    with torch.random.fork_rng():
+        for seed in (1, 2):
+            torch.manual_seed(seed)
+            runs.append(eager(instance, inputs))
+    for one, other in zip(*runs, strict=True):
+        first, second = computable(one).double(), computable(other).double()
+        room = _SEED_ROOM * float(first.square().mean().sqrt())
+        if not torch.allclose(first, second, rtol=_SEED_ROOM, atol=room, equal_nan=True):
+            return True
+    return False
 
 
 def eager_without_tf32(instance: Instance, inputs: Sequence[Any]) -> tuple[torch.Tensor, ...]:
@@ -147,18 +177,73 @@ def return_memory() -> None:
         torch.cuda.empty_cache()
 
 
-def reference64(instance: Instance, inputs: Sequence[Any], *, on_cpu_at_need: bool = False) -> Reference:
-    """Outputs in float64 on the same values, on the inputs' device. With `on_cpu_at_need` on the CPU where
-    memory is short there, which takes minutes for gigabytes."""
-    try:
+def reference64(
+    instance: Instance,
+    inputs: Sequence[Any],
+    *,
+    on_cpu_at_need: bool = False,
+    produced: Sequence[torch.Tensor] | None = None,
+    budget_bytes: int | None = None,
+) -> Reference:
+    """Outputs in float64 on the same values, on the inputs' device.
+
+    Where they do not fit there, or would take more than `budget_bytes`, they are had batch by batch and kept in host
+    memory, if rows are found to be independent; `produced`, eager's outputs, are needed for that. Else, with
+    `on_cpu_at_need`, on the CPU, which takes minutes for gigabytes.
+    """
+    fits = budget_bytes is None or produced is None or _footprint(inputs, produced) <= budget_bytes
+    if fits:
+        try:
+            return _reference_on(instance, inputs, None)
+        except Exception as error:
+            if not (on_cpu_at_need and is_out_of_memory(error) and _on_gpu(inputs)):
+                raise
+    return_memory()
+    found = _in_batches(instance, inputs, produced, budget_bytes) if produced is not None else None
+    if found is not None:
+        return found
+    if not on_cpu_at_need and not fits:
         return _reference_on(instance, inputs, None)
-    except Exception as error:
-        if not (on_cpu_at_need and is_out_of_memory(error) and _on_gpu(inputs)):
-            raise
     return_memory()
     found = _reference_on(instance, inputs, torch.device("cpu"))
     note = "float64 reference computed on the CPU for want of GPU memory"
     return Reference(found.outputs, (*found.notes, note))
+
+
+def _footprint(inputs: Sequence[Any], produced: Sequence[torch.Tensor]) -> int:
+    """Bytes that inputs and outputs take in float64, with one copy for what lies between."""
+    tensors = [value for value in (*inputs, *produced) if isinstance(value, torch.Tensor)]
+    return 16 * sum(value.numel() for value in tensors)
+
+
+def _in_batches(
+    instance: Instance, inputs: Sequence[Any], produced: Sequence[torch.Tensor], budget_bytes: int | None
+) -> Reference | None:
+    """The reference batch by batch; None where rows depend on one another or a single one does not fit."""
+    notes: list[str] = []
+
+    def run(wide: list[Any]) -> tuple[torch.Tensor, ...]:
+        found = _outputs64(Instance(module, wide, {}, instance.structure, instance.draw_inputs), wide)
+        notes.extend(found.notes)
+        return found.outputs
+
+    try:
+        module = copy.deepcopy(instance.module).double()
+        split = find_split(run, inputs, produced)
+        if split is None:
+            return None
+        outputs = in_batches(run, inputs, split, produced, budget_bytes or _free_bytes() // 2)
+    except Exception as error:
+        if is_out_of_memory(error):
+            return None
+        raise
+    return Reference(outputs, (*dict.fromkeys(notes), "float64 reference computed batch by batch for want of memory"))
+
+
+def _free_bytes() -> int:
+    """Memory of the GPU that nothing uses."""
+    free = torch.cuda.mem_get_info()[0]
+    return free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
 
 
 def too_large(error: BaseException, where: str) -> UserError:
@@ -170,11 +255,14 @@ def too_large(error: BaseException, where: str) -> UserError:
 
 
 def _reference_on(instance: Instance, inputs: Sequence[Any], device: torch.device | None) -> Reference:
-    module = copy.deepcopy(instance.module).double()
-    wide = [_upcast(value, device) for value in inputs]
-    if device is not None:
-        module = module.to(device)
-    double = Instance(module, wide, {}, instance.structure, instance.draw_inputs)
+    module = copy.deepcopy(instance.module)
+    module = (module if device is None else module.to(device)).double()
+    wide = [upcast(value, device) for value in inputs]
+    return _outputs64(Instance(module, wide, {}, instance.structure, instance.draw_inputs), wide)
+
+
+def _outputs64(double: Instance, wide: list[Any]) -> Reference:
+    """Outputs of a module in float64 on inputs in float64."""
     seen = Traits()
     try:
         with _Watch(seen):
@@ -210,13 +298,6 @@ def _widened(double: Instance, wide: list[Any], reason: str) -> Reference:
 
 def _is_wide(output: torch.Tensor) -> bool:
     return not output.is_floating_point() or output.dtype is torch.float64
-
-
-def _upcast(value: Any, device: torch.device | None) -> Any:
-    if not isinstance(value, torch.Tensor):
-        return value
-    moved = value if device is None else value.to(device)
-    return moved.double() if moved.is_floating_point() else moved
 
 
 def _on_gpu(inputs: Sequence[Any]) -> bool:

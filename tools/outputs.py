@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
+from warpsmith.tools.checksums import digest
+
 _GUARD = 1 << 16
 """Bytes on each side of an output."""
 _GUARD_BYTE = 0x5A
@@ -89,6 +91,10 @@ class GuardedOutputs:
                 for edge in edges:
                     edge.fill_(_GUARD_BYTE)
         return broken
+
+    def digests(self, key: int) -> list[int]:
+        """What stands for the bytes of each output, under a secret key."""
+        return [digest(payload, key) for payload in self.payloads]
 
     def named(self) -> dict[str, torch.Tensor]:
         """`outN` for a launch."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from warpsmith.kernels.records import Failure
 from warpsmith.tools.cubin_symbols import CubinSymbols, read_symbols
-from warpsmith.tools.ptx_taint import find_leak
+from warpsmith.tools.ptx_taint import STRING_TAKERS, find_leak
 from warpsmith.tools.ptx_text import Function, Ptx, PtxFlaw, Statement, Variable, names
 
 
@@ -99,7 +99,7 @@ _FUNCTIONS = (
     (re.compile(r"malloc|free|__nv_aligned_device_malloc|_Zn\w+|_Zd\w+"), *_HEAP),
     (re.compile(r"cuda\w+|__cuda\w+|cnp\w+"), *_DEVICE),
 )
-_ALLOWED_FUNCTIONS = frozenset(("__assertfail",))
+_ALLOWED_FUNCTIONS = STRING_TAKERS
 
 
 def check_compiled(ptx: str, cubin: bytes, manifest: Manifest) -> Violation | None:
@@ -148,6 +148,8 @@ def _module(module: Ptx) -> Violation | None:
 def _functions(module: Ptx) -> Violation | None:
     defined = {function.name for function in module.functions if function.body}
     for function in module.functions:
+        if function.body and function.name in _ALLOWED_FUNCTIONS:
+            return Violation("external", f"`{function.name}` is CUDA's own: call yours something else", function.at)
         if function.name in defined and "extern" not in function.linkage:
             continue
         found = _foreign_function(function.name)

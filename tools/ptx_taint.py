@@ -3,8 +3,9 @@
 A variable of the module outlives a launch, so what is written there reaches the next one. Constant tables are read
 only; a compiler keeps them in the same space and often drops the mark. Here every register of a function is given a
 `Value`: what it may hold, over all assignments and paths. Read through an address may anyone; no one may write through
-it, store it, hand it to a call, or branch on its bits. The distance of two such addresses is a plain number, and
-comparing them is free: that is how a loop over a table ends.
+it, store it, hand it to a call, or use its bits. The distance of two such addresses is a plain number, and so is
+whether they are equal: that is how a loop over a table ends. Which of two is larger would tell where they lie, since
+sums wrap around.
 """
 
 from __future__ import annotations
@@ -19,14 +20,16 @@ from warpsmith.tools.ptx_text import Statement, names
 
 
 class Value(IntEnum):
-    """What a register may hold. Joins go up: a plain number on one path and an address on another are `MIXED`."""
+    """What a register may hold; joins go up."""
 
     UNSET = 0
     PLAIN = 1
     ADDRESS = 2
     """An address of a variable plus a plain number."""
-    MIXED = 3
-    """Anything else that an address went into."""
+    EITHER = 3
+    """One or the other, as plain numbers decided."""
+    MIXED = 4
+    """Anything else that an address went into: its bits may be read from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,8 @@ _MOVES = frozenset(("mov", "cvta"))
 _LAST_IS_BASE = frozenset(("mad", "fma"))
 _BRACKETS = re.compile(r"\[([^\]]*)\]")
 _CALLEE = re.compile(r"(?:\([^)]*\)\s*,\s*)?([A-Za-z_$%][\w$]*)")
+_GIVEN = "has its address handed to a function"
+_DECIDES = "has an address whose bits decide something (a loop over a table may count, or end by !=)"
 STRING_TAKERS = frozenset(("__assertfail",))
 """Functions that are given addresses of strings and keep none."""
 
@@ -63,24 +68,12 @@ def find_leak(statements: Iterable[Statement], variables: frozenset[str]) -> Lea
     values = _values(steps, variables)
     held = frozenset(name for name, value in values.items() if value >= Value.ADDRESS)
     mixed = frozenset(name for name, value in values.items() if value is Value.MIXED)
-    pending: Statement | None = None
+    given: dict[str, Statement] = {}
     for step in steps:
-        statement = step.statement
-        if statement.guard in mixed and (not step.targets or statement.opcode in (*_STORES, "call")):
-            return Leak(statement.at, "has an address that decides a branch")
-        if statement.opcode == "call":
-            callee = _CALLEE.match(statement.operands)
-            if callee is not None and callee[1] in STRING_TAKERS:
-                pending = None
-            elif pending is not None or not held.isdisjoint(names(statement.operands)):
-                return Leak(statement.at, "has its address handed to a function")
-        elif statement.opcode == "st" and ".param" in statement.modifiers and _stores(step, held):
-            pending = pending or statement
-        else:
-            message = _misuse(step, held)
-            if message is not None:
-                return Leak(statement.at, message)
-    return Leak(pending.at, "has its address handed to a function") if pending else None
+        message = _misuse(step, held, mixed, given)
+        if message is not None:
+            return Leak(step.statement.at, message)
+    return next((Leak(statement.at, _GIVEN) for statement in given.values()), None)
 
 
 def _step(statement: Statement) -> _Step:
@@ -144,61 +137,81 @@ def _settle(
 def _join(one: Value, other: Value) -> Value:
     if one is other or Value.UNSET in (one, other):
         return max(one, other)
-    return Value.MIXED
+    return max(one, other, Value.EITHER)
 
 
 def _result(step: _Step, values: dict[str, Value]) -> Value:
     """What a step assigns, given what its operands hold so far; UNSET while one of them is."""
-    opcode = step.statement.opcode
-    guard = values.get(step.statement.guard, Value.PLAIN)
-    if guard is not Value.PLAIN:
-        return Value.UNSET if guard is Value.UNSET else Value.MIXED
-    if opcode in _READS or opcode == "atom" or (opcode == "wmma" and ".load" in step.statement.modifiers):
-        return Value.PLAIN
     held = []
-    for part in step.operands:
+    for part in ((step.statement.guard,), *step.operands):
         inner = [values.get(name, Value.PLAIN) for name in part]
         if Value.UNSET in inner:
             return Value.UNSET
         held.append(max(inner, default=Value.PLAIN))
-    if Value.MIXED in held:
+    if Value.MIXED in held or held[0] is not Value.PLAIN:
         return Value.MIXED
-    count = held.count(Value.ADDRESS)
-    if count == 0:
+    if _reads(step.statement) or max(held) is Value.PLAIN:
         return Value.PLAIN
-    return Value.MIXED if step.statement.guard else _of_addresses(step, held, count)
+    result = _of_addresses(step, held[1:])
+    return Value.EITHER if result is Value.ADDRESS and step.statement.guard else result
 
 
-def _of_addresses(step: _Step, held: list[Value], count: int) -> Value:
-    """What comes of operands that are addresses or plain numbers."""
+def _of_addresses(step: _Step, held: list[Value]) -> Value:
+    """What comes of operands some of which are addresses (or either)."""
     opcode, modifiers = step.statement.opcode, step.statement.modifiers
-    alone = len(held) == 1 and len(step.targets) == 1 and len(step.operands[0]) == 1
-    wide = modifiers.endswith(("64", ".wide.s32", ".wide.u32"))
-    if opcode in _MOVES and alone and wide:
-        return Value.ADDRESS
-    if opcode == "add" and len(held) == 2 and count == 1 and wide:
-        return Value.ADDRESS
-    if opcode == "sub" and len(held) == 2 and wide:
-        return Value.PLAIN if count == 2 else Value.ADDRESS if held[0] is Value.ADDRESS else Value.MIXED
-    if opcode in _LAST_IS_BASE and len(held) == 3 and count == 1 and held[2] is Value.ADDRESS and wide:
-        return Value.ADDRESS
-    if opcode == "selp" and held == [Value.ADDRESS, Value.ADDRESS, Value.PLAIN]:
-        return Value.ADDRESS
-    if opcode in ("setp", "set") and count == 2 and len(held) == 2:
-        return Value.PLAIN
-    return Value.MIXED
+    if not modifiers.endswith(("64", ".wide.s32", ".wide.u32")):
+        return Value.MIXED
+    plain = [value is Value.PLAIN for value in held]
+    if opcode in _MOVES and len(held) == len(step.targets) == len(step.operands[0]) == 1:
+        return held[0]
+    if opcode == "add" and len(held) == 2 and any(plain):
+        return max(held)
+    if opcode == "sub" and len(held) == 2 and plain[1]:
+        return held[0]
+    if opcode in _LAST_IS_BASE and plain == [True, True, False]:
+        return held[2]
+    if opcode == "selp" and len(held) == 3 and plain[2]:
+        return _join(held[0], held[1])
+    distance = opcode == "sub" or (opcode in ("setp", "set") and modifiers.startswith((".eq", ".ne")))
+    return Value.PLAIN if distance and held == [Value.ADDRESS, Value.ADDRESS] else Value.MIXED
 
 
-def _misuse(step: _Step, held: frozenset[str]) -> str | None:
+def _misuse(step: _Step, held: frozenset[str], mixed: frozenset[str], given: dict[str, Statement]) -> str | None:
+    """What a step does with an address that it may not. `given` holds parameters of calls that were given one."""
     statement = step.statement
+    if statement.guard in mixed and (not step.targets or statement.opcode in (*_STORES, "call")):
+        return _DECIDES
+    if statement.opcode == "call":
+        return _call(statement, held, given)
+    if statement.opcode == "st" and ".param" in statement.modifiers and _stores(step, held):
+        given.update((name, statement) for inner in step.brackets for name in inner)
+        return None
     for position, inner in enumerate(step.brackets):
         if not inner.isdisjoint(held) and not _may_read(statement, position):
             return "is written to"
+        if not inner.isdisjoint(mixed) and not step.targets:
+            return _DECIDES
     if (statement.opcode in _STORES or ".store" in statement.modifiers) and _stores(step, held):
         return "has its address stored"
     if statement.opcode == "brx" and any(name in held for part in step.operands for name in part):
-        return "has an address that decides a branch"
+        return _DECIDES
     return None
+
+
+def _call(statement: Statement, held: frozenset[str], given: dict[str, Statement]) -> str | None:
+    arguments = set(names(statement.operands))
+    callee = _CALLEE.match(statement.operands)
+    if callee is not None and callee[1] in STRING_TAKERS:
+        for name in arguments:
+            given.pop(name, None)
+        return None
+    return None if arguments.isdisjoint(held) and arguments.isdisjoint(given) else _GIVEN
+
+
+def _reads(statement: Statement) -> bool:
+    """Whether an instruction's result is what lies at an address."""
+    opcode = statement.opcode
+    return opcode in _READS or opcode == "atom" or (opcode == "wmma" and ".load" in statement.modifiers)
 
 
 def _stores(step: _Step, held: frozenset[str]) -> bool:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from warpsmith.tools.stage import Stage
 
 Level = Literal["quick", "full"]
+_ON_DEVICE = 4
+"""References beyond this part of the budget lie in host memory."""
 _RENEWAL_S = 0.2
 """Seconds a full verdict may spend on inputs that no verdict has seen."""
 _WORKING_COPIES = 3
@@ -45,7 +47,7 @@ class Session:
     _sets: dict[tuple[Level, str], InputSet] = field(default_factory=dict)
     _used: set[tuple[Level, str]] = field(default_factory=set)
     """Kept sets that some verdict has seen."""
-    _outputs: tuple[GuardedOutputs, GuardedOutputs] | None = None
+    _outputs: tuple[GuardedOutputs, GuardedOutputs | None] | None = None
     stages: dict[int, Stage] = field(default_factory=dict)
     """Where timed runs take place, by the number of places; made once for all candidates."""
     null_test: Speedup | None = None
@@ -54,7 +56,10 @@ class Session:
     def __post_init__(self) -> None:
         device = self.backend.torch_device
         # A kernel may read any address of its GPU context; the emulator gives it the tensors it is handed, no more.
-        self.maker = SetMaker(self.problem, device, sealed=device.type == "cuda")
+        on_gpu = device.type == "cuda"
+        self.maker = SetMaker(
+            self.problem, device, sealed=on_gpu, host_above=self.budget_bytes // _ON_DEVICE if on_gpu else None
+        )
 
     @property
     def dropped(self) -> dict[str, str]:
@@ -145,18 +150,28 @@ class Session:
         """Kinds in the order in which they are judged."""
         return [kind.name for kind in KINDS if level == "full" or kind.name in QUICK]
 
-    def outputs(self, layouts: tuple[Layout, ...]) -> tuple[GuardedOutputs, GuardedOutputs]:
-        """Two sets of guarded output buffers, reused from candidate to candidate."""
+    def outputs(self, layouts: tuple[Layout, ...]) -> tuple[GuardedOutputs, GuardedOutputs | None]:
+        """Two sets of guarded output buffers, reused from candidate to candidate; one where memory is short."""
         if self._outputs is None or self._outputs[0].layouts != layouts:
             self._outputs = None
-            try:
-                device = self.backend.torch_device
-                self._outputs = GuardedOutputs(layouts, device), GuardedOutputs(layouts, device)
-            except Exception as error:
-                if oracle.is_out_of_memory(error):
-                    raise oracle.too_large(error, self.backend.label) from error
-                raise
+            first = self._buffers(layouts)
+            if first is None:
+                self.release()
+                first = self._buffers(layouts, needed=True)
+            assert first is not None
+            self._outputs = first, self._buffers(layouts)
         return self._outputs
+
+    def _buffers(self, layouts: tuple[Layout, ...], *, needed: bool = False) -> GuardedOutputs | None:
+        """Output buffers, or None where they do not fit; UserError if they are needed."""
+        try:
+            return GuardedOutputs(layouts, self.backend.torch_device)
+        except Exception as error:
+            if not oracle.is_out_of_memory(error):
+                raise
+            if needed:
+                raise oracle.too_large(error, self.backend.label) from error
+        return None
 
     def cuda(self) -> CudaBackend:
         """The backend, where it is a GPU: only there is anything timed."""

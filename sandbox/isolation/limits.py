@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
+from pathlib import Path
 
 FILE_BYTES = 2 << 30
 """Largest file that a runner may write; torch.compile's objects take megabytes."""
@@ -23,12 +25,23 @@ def lower(limit: int, most: int) -> None:
     resource.setrlimit(limit, (value, value))
 
 
-def limit_runner(*, processes: int, file_bytes: int = FILE_BYTES, open_files: int = OPEN_FILES) -> str:
-    """Limits for a process that runs kernels. No limit of address space: CUDA reserves terabytes of it."""
+def tasks_of_this_user() -> int:
+    """Processes and threads that this user has already: the limit counts them all."""
+    user, count = os.getuid(), 0
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                count += len(list((entry / "task").iterdir())) if entry.stat().st_uid == user else 0
+    return count
+
+
+def limit_runner(*, processes: int, others: int = 0, file_bytes: int = FILE_BYTES, open_files: int = OPEN_FILES) -> str:
+    """Limits for a process that runs kernels; `others` are tasks of the same user that are not ours. None of address
+    space: CUDA reserves terabytes of it."""
     lower(resource.RLIMIT_CORE, 0)
     lower(resource.RLIMIT_FSIZE, file_bytes)
     lower(resource.RLIMIT_NOFILE, open_files)
-    lower(resource.RLIMIT_NPROC, processes)
+    lower(resource.RLIMIT_NPROC, processes + others)
     soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
     if soft == resource.RLIM_INFINITY or soft > _STACK:
         resource.setrlimit(resource.RLIMIT_STACK, (_STACK, hard))

@@ -15,7 +15,8 @@ _PRIVATE = 1 << 18 | 1 << 14
 _PROC_FLAGS = 2 | 4 | 8
 """MS_NOSUID, MS_NODEV and MS_NOEXEC."""
 _PID_MAX_IS_PER_NAMESPACE = (6, 14)
-_LEAST_PID_MAX = 301
+_RESERVED_PIDS = 300
+"""Numbers that are not given out a second time."""
 
 FULL = _NEWNS | _NEWIPC | _NEWPID | _NEWNET
 PLAIN = _NEWIPC | _NEWNET
@@ -122,7 +123,7 @@ def _cap_pids(processes: int) -> str:
     release = tuple(int(part) for part in os.uname().release.split(".")[:2])
     if release < _PID_MAX_IS_PER_NAMESPACE:
         return f"off: Linux {release[0]}.{release[1]} has no pid_max for each namespace"
-    most = max(_LEAST_PID_MAX, processes)
+    most = _RESERVED_PIDS + 1 + processes
     try:
         Path("/proc/sys/kernel/pid_max").write_text(str(most))
     except OSError as error:

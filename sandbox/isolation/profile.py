@@ -80,8 +80,9 @@ def confine_runner(policy: Policy, before: Mapping[str, str]) -> Isolation:
     layers = dict(before)
     read, devices = policy.readable(), policy.devices()
     layers["limits"] = limits.limit_runner(
-        processes=policy.processes, file_bytes=policy.file_bytes, open_files=policy.open_files
-    )
+        processes=policy.processes, others=_others(policy, layers), file_bytes=policy.file_bytes,
+        open_files=policy.open_files,
+    )  # fmt: skip
     if policy.profile == "bare":
         return Isolation("bare", layers)
     if is_on(layers, "user id"):
@@ -94,6 +95,16 @@ def confine_runner(policy: Policy, before: Mapping[str, str]) -> Isolation:
     layers["landlock"] = _landlock(policy, read, devices)
     layers["seccomp"] = _attempt(lambda: seccomp.install(seccomp.RUNNER))
     return Isolation(profile_of(layers), layers)
+
+
+def _others(policy: Policy, layers: Mapping[str, str]) -> int:
+    """Room in the limit of processes for those that count with ours: other runners as `nobody`; all of an ordinary
+    user's, unless a user namespace counts by itself. Root is not counted at all."""
+    if is_on(layers, "user id"):
+        return 3 * policy.processes
+    if os.geteuid() == 0 or is_on(layers, "namespaces"):
+        return 0
+    return limits.tasks_of_this_user()
 
 
 def confine_compiler(readable: Iterable[Path], *, memory_bytes: int, bare: bool) -> dict[str, str]:

@@ -103,7 +103,7 @@ def _bait(policy: Policy) -> Iterator[dict[str, Any]]:
         threading.Thread(target=_accept, args=(server,), daemon=True).start()
         yield {
             "folder": folder, "secret": str(secret), "port": server.getsockname()[1], "pid": os.getpid(),
-            "address": ctypes.addressof(memory), "size": len(memory), "most": policy.processes + 64,
+            "address": ctypes.addressof(memory), "size": len(memory), "most": policy.processes + 400,
             "bytes": policy.file_bytes,
         }  # fmt: skip
 

@@ -1,6 +1,7 @@
 """The attacks of tests/redteam on a device, with their controls."""
 
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -26,11 +27,17 @@ def findings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Finding]:
         by_task[attack.task.name].append(attack)
     found: dict[str, Finding] = {}
     with Compiler(arch, cache_dir=folder / "cache", jobs=4, timeout_s=10.0) as compiler:
-        for name, group in by_task.items():
+
+        def of(name: str) -> dict[str, Finding]:
+            group = by_task[name]
             entries = {attack.name: attack.entry for attack in group}
             entries |= {f"{attack.name} control": attack.honest for attack in group}
-            target = Target(kind="gpu", arch=arch)
-            found |= judged(group[0].task, entries, Path(folder / name), compiler, target)
+            return judged(group[0].task, entries, Path(folder / name), compiler, Target(kind="gpu", arch=arch))
+
+        # Runs take turns on the device; what they start with, processes and compiles, overlaps.
+        with ThreadPoolExecutor(4) as pool:
+            for part in pool.map(of, by_task):
+                found |= part
     return found
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from support.command import command
 from support.problems import problem
 
 from warpsmith.app.report_space import space_document
@@ -22,19 +20,11 @@ from warpsmith.kernels.records import Candidate
 from warpsmith.tools.null import NullEvaluator, PlantedFailure
 from warpsmith.tools.store import RunStore
 
-sys.path.insert(0, str(Path(__file__).parent))
 WIDE = "torch.softmax(x, 1)"
 PLANTED = (
     PlantedFailure("residency", "reread", "wrong", "verify", "mismatch", "out0 differs: error ratio 812.5 of 64"),
     PlantedFailure("unroll", 4, "compile_error", "compile", "spill", "96 bytes spilled"),
 )
-
-
-def command(*words: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """`warpsmith` in a process of its own."""
-    surroundings = os.environ | {"WARPSMITH_CACHE": str(cwd / "cache")}
-    whole = [sys.executable, "-P", "-m", "warpsmith", *map(str, words)]
-    return subprocess.run(whole, capture_output=True, text=True, cwd=cwd, env=surroundings, check=False)
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import command
+from support.command import command
 from support.slow_search import new_store
 
 from warpsmith.app.report import page, write_report
@@ -127,6 +127,8 @@ def test_optimize_leaves_a_report_of_its_run(real_run: Path) -> None:
     assert "sectors a warp's global load touches" in found.text
     assert all(row["candidate"][:10] in text for row in facts["candidates"])
     assert found.tags.count("svg") >= 3
+    assert "trivial answers tried, none taken for right" in found.text
+    assert facts["machine"]["isolation"] in ("strict", "user", "bare")
 
 
 def test_the_command_writes_it_and_json_prints_the_same_facts(real_run: Path, tmp_path: Path) -> None:
@@ -197,7 +199,8 @@ def test_untrusted_text_is_text(tmp_path: Path) -> None:
             RunManifest(
                 run_id=store.run_id, created=EVIL, versions={EVIL: EVIL}, commit=EVIL, device=EVIL, arch=EVIL,
                 config={"given": EVIL, "overrides": {EVIL: EVIL}, "policy": EVIL, "inputs": EVIL}, driver=EVIL, seed=0,
-                problem_hash=EVIL, problem_path=EVIL, isolation={"profile": EVIL}, audit={EVIL: [EVIL]},
+                problem_hash=EVIL, problem_path=EVIL, audit={EVIL: [EVIL], "tried": [EVIL], "accepted": [EVIL]},
+                isolation={"profile": EVIL, "layers": {EVIL: EVIL}},
             )
         )  # fmt: skip
         step = KernelStep(kernel=EVIL, grid=(1, 1, 1), block=(1, 1, 1), args=(EVIL,))
@@ -257,6 +260,18 @@ def test_samples_that_cannot_be_read_take_nothing_else(tmp_path: Path, blob: str
         step = KernelStep(kernel="k", grid=(1, 1, 1), block=(1, 1, 1), args=())
         finished(store, Candidate(source="", plan=LaunchPlan(steps=(step,))), samples=store.put_blob(blob.encode()))
         check(page(gather(store)))
+
+
+def test_the_audits_warnings_come_first(tmp_path: Path) -> None:
+    with new_store(tmp_path) as store:
+        audit = {"tried": ["zeros", "a constant"], "accepted": ["zeros"], "payable": False}
+        store.write_manifest(store.manifest().model_copy(update={"audit": audit}))
+        step = KernelStep(kernel="k", grid=(1, 1, 1), block=(1, 1, 1), args=())
+        finished(store, Candidate(source="", plan=LaunchPlan(steps=(step,))))
+        found = check(page(gather(store)))
+    warning = "this problem cannot tell zeros from a right answer"
+    assert found.text.index(warning) < found.text.index("Fastest verified candidate")
+    assert "2 trivial answers tried, 1 taken for right" in found.text
 
 
 def test_a_run_in_which_nothing_passed(tmp_path: Path) -> None:

@@ -4,8 +4,10 @@ import judge_problems as problems
 import pytest
 import torch
 
+from warpsmith.kernels.errors import UserError
 from warpsmith.sandbox.scripted import ScriptedBackend
-from warpsmith.tools.domains import InputDomain, copy_of, domain_of
+from warpsmith.tools.compare import compare
+from warpsmith.tools.domains import InputDomain, copy_of, domain_of, redrawn_integers
 from warpsmith.tools.inputs import KINDS, attempts, draw_inputs
 from warpsmith.tools.session import Session
 from warpsmith.tools.verify import verify
@@ -128,3 +130,111 @@ def test_expanded_tensors_keep_their_strides():
     assert torch.equal(copied, value)
     assert copied.stride() == value.stride()
     assert copied.data_ptr() != value.data_ptr()
+
+
+def set_up(tmp_path, forward, first="torch.randn(n)", second="torch.randn(n)", mode="eval"):
+    text = TEXT.replace("FORWARD", forward).replace("FIRST", first).replace("SECOND", second)
+    return Session(problems.problem(tmp_path, text), ScriptedBackend({}), 1 << 28)
+
+
+def test_forward_that_draws_random_numbers_or_writes_its_input_is_refused_in_words(tmp_path):
+    with pytest.raises(UserError, match="draws random numbers"):
+        set_up(tmp_path, "F.dropout(x, 0.5, True) + y").input_set("normal")
+    with pytest.raises(UserError, match="changes in0 in place"):
+        set_up(tmp_path, "x.mul_(2) + y").input_set("normal")
+    assert set_up(tmp_path, "F.dropout(x, 0.5, False) + y").input_set("normal") is not None
+
+
+def test_full_verdicts_never_see_the_same_numbers_twice(tmp_path):
+    session = set_up(tmp_path, "x * 2 + y")
+    seen = [session.input_set(name, level).inputs[0].clone() for level in ("quick", "full") for name in ("normal",)]
+    for _ in range(3):
+        session.input_set("normal", "full")
+        session.renew()
+        seen.append(session.input_set("normal", "full").inputs[0].clone())
+    assert len({tuple(value[:8].tolist()) for value in seen}) == len(seen)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.randint(0, 7, (60,)),
+        torch.tensor([0, 3, 3, 10, 20]),
+        torch.tensor([2, 5, 9, 14, 30]),
+        torch.randperm(40),
+        torch.stack([torch.randperm(9) for _ in range(4)]),
+        torch.randint(0, 2, (50,)).bool(),
+        torch.randint(0, 255, (6, 5), dtype=torch.uint8),
+    ],
+)
+def test_integers_are_redrawn_within_what_they_were(value):
+    domain = domain_of(value, still=True)
+    assert domain.domain == "integers"
+    again = [redrawn_integers(value, torch.Generator().manual_seed(seed), False) for seed in range(6)]
+    assert any(not torch.equal(one, value) for one in again)
+    for one in again:
+        assert (one.dtype, one.shape) == (value.dtype, value.shape)
+        assert one.min() >= value.min()
+        assert one.max() <= value.max()
+        rows, steps = one.reshape(-1, one.shape[-1]).long(), value.reshape(-1, value.shape[-1]).long().diff(dim=1)
+        if bool((steps >= 0).all()):
+            assert bool((rows.diff(dim=1) >= bool((steps > 0).all())).all())
+            assert (one[0], one[-1]) == (value[0], value[-1])
+        if len(value.unique()) == value.shape[-1]:
+            assert all(len(row.unique()) == len(row) for row in rows)
+
+
+def test_positions_in_order_have_no_other_draw():
+    assert domain_of(torch.arange(20), still=True).domain == "fixed"
+    assert domain_of(torch.arange(20).flip(0).repeat(3, 1), still=True).domain == "fixed"
+    assert domain_of(torch.full((9,), 4), still=True).domain == "fixed"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.draw is not None], ids=lambda kind: kind.name)
+def test_every_kind_can_be_drawn_in_every_shape_and_dtype(kind, dtype):
+    for shape in ((), (1,), (3, 1), (5, 70), (2, 3, 33)):
+        drawn = kind.draw(torch.empty(shape, dtype=dtype), torch.Generator().manual_seed(1))
+        assert (drawn.shape, drawn.dtype) == (torch.Size(shape), dtype)
+        assert kind.name == "nonfinite" or bool(drawn.isfinite().all())
+
+
+ROWS, COLUMNS = (40, 50), (50, 40)
+MAXIMUM = "x.view(40, 50).amax(1)"
+WRONG_AT_EDGES = {
+    "maximum that starts at zero": (MAXIMUM, lambda x, y, out: out.copy_(x.view(ROWS).amax(1).relu())),
+    "last element left out": (MAXIMUM, lambda x, y, out: out.copy_(x.view(ROWS)[:, :49].amax(1))),
+    "first term left out": (
+        "x.view(40, 50) @ y.view(50, 40)",
+        lambda x, y, out: out.copy_(x.view(ROWS)[:, 1:] @ y.view(COLUMNS)[1:]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_AT_EDGES)
+def test_kinds_of_their_own_find_what_is_missing(tmp_path, name):
+    forward, kernel = WRONG_AT_EDGES[name]
+    report, _ = judge(tmp_path, "torch.randn(n)", "torch.randn(n)", kernel, forward)
+    assert report.failure.kind == "mismatch"
+
+
+def test_whole_numbers_must_come_out_whole(tmp_path):
+    forward = "x.view(40, 50) @ y.view(50, 40)"
+    kernel = lambda x, y, out: out.copy_(x.view(40, 50) @ y.view(50, 40))  # noqa: E731
+    session = set_up(tmp_path, forward)
+    made = session.input_set("whole")
+    assert made.yardsticks[0].exact
+    assert bool((made.references[0] == made.references[0].round()).all())
+    value = made.references[0].float()
+    assert compare(value, made.references[0], made.yardsticks[0], by_ratio=False, whole=True).problem is None
+    value[3, 3] += 1e-3
+    assert "whole numbers" in compare(value, made.references[0], made.yardsticks[0], by_ratio=False, whole=True).problem
+    report, _ = judge(tmp_path, "torch.randn(n)", "torch.randn(n)", kernel, forward)
+    assert report.ok
+
+
+def test_not_a_number_is_told_and_not_judged(tmp_path):
+    kernel = lambda x, y, out: out.copy_((x * 2 + y).nan_to_num(0, 0, 0))  # noqa: E731
+    report, warnings = judge(tmp_path, "torch.randn(n)", "torch.randn(n)", kernel)
+    assert report.ok
+    assert any("not judged" in text for text in warnings)

@@ -121,10 +121,17 @@ def test_an_ended_worker_is_told_and_the_next_one_has_its_references(
         async with Evaluator(problem.ref, problem.hash, TARGET, compiler, limits=limits) as evaluator:
             before = (await evaluator.evaluate([made["good"]], level="full"))[0]
             task = asyncio.create_task(evaluator.evaluate([made["slow"]], level="full"))
-            await asyncio.sleep(0.3)
-            for pid in runners():
-                os.kill(pid, number)
+            kills = 0
+            while not task.done():
+                await asyncio.sleep(0.3)
+                found = runners()
+                for pid in found:
+                    os.kill(pid, number)
+                kills += bool(found)
+                # Killed by somebody, it says nothing about the candidate the first time: it is judged again.
+                await asyncio.wait([task], timeout=5)
             ended = (await task)[0]
+            assert kills == (2 if number == signal.SIGKILL else 1), (ended.status, ended.failure)
             after = (await evaluator.evaluate([made["bad"]], level="full"))[0]
             again = (
                 await evaluator.evaluate(

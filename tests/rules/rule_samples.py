@@ -69,6 +69,60 @@ REFUSED: dict[str, tuple[str, str]] = {
             STATE,
         ),
     ),
+    "order of addresses": ("global_state", kernel("for (const float* p = t; p < t + n; ++p) y[n] += *p;", TABLE)),
+    "address by its order": (
+        "global_state",
+        kernel(
+            "unsigned long long b = 0;\n#pragma unroll 1\n"
+            "for (int i = 63; i >= 0; --i) { int less; unsigned long long k = b | 1ull << i;"
+            ' asm volatile("{.reg .pred p; .reg .u64 a; sub.u64 a, %1, %2; setp.gt.u64 p, a, %1;'
+            ' selp.u32 %0, 1, 0, p;}"'
+            ' : "=r"(less) : "l"(&state), "l"(k)); if (!less) b = k; } *(int*)b = n;',
+            STATE,
+        ),
+    ),
+    "address by looking it up": (
+        "global_state",
+        kernel(
+            "unsigned long long b = 0;\n#pragma unroll 1\n"
+            "for (int i = 0; i < 64; ++i)"
+            " b |= (unsigned long long)((const int*)x)[(unsigned long long)&state >> i & 1] << i;"
+            "*(int*)b = n;",
+            STATE,
+        ),
+    ),
+    "address copied by its bits": (
+        "global_state",
+        kernel(
+            "__shared__ float s[4];"
+            ' asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" :: "r"((unsigned)__cvta_generic_to_shared(s)),'
+            ' "l"(x + ((unsigned long long)&state >> 8 & 1)));'
+            ' asm volatile("cp.async.wait_all;"); y[0] = s[0];',
+            STATE,
+        ),
+    ),
+    "address given to a function of CUDA's name": (
+        "external",
+        kernel(
+            f'asm volatile("{LEAVE}.func __assertfail(.param .b64 p) {{ .reg .b64 a; ld.param.b64 a, [p];'
+            " st.u32 [a], 1; ret; }\\n.global .u32 zz;"
+            f' {ENTER} .param .b64 q; mov.u64 %rd1, zz; st.param.b64 [q], %rd1; call __assertfail, (q);");'
+        ),
+    ),
+    "address given beside an assertion": (
+        "global_state",
+        kernel(
+            asm(
+                "{.reg .u64 a; mov.u64 a, %1; .param .b64 q; st.param.b64 [q], a; .param .b64 m; .param .b64 f;"
+                " .param .b32 l; .param .b64 g; .param .b64 c;"
+                " st.param.b64 [m], 0; st.param.b64 [f], 0; st.param.b32 [l], 0;"
+                " st.param.b64 [g], 0; st.param.b64 [c], 0; call __assertfail, (m, f, l, g, c); call put, (q); }",
+                inputs='"l"(&state)',
+            )
+            + "if (n == 77) { assert(n < 3); put((int*)y); }",
+            STATE + 'extern "C" __device__ __noinline__ void put(int* p) { *p = 3; }',
+        ),
+    ),
     "address given to a function": (
         "global_state",
         kernel("put(n ? &state : (int*)y, n);", STATE + "__device__ __noinline__ void put(int* p, int v) { *p = v; }"),
@@ -175,6 +229,16 @@ HONEST: dict[str, str] = {
     ),
     "one of two tables": kernel(
         "const float* p = n > 3 ? t : u; y[0] = p[n];", TABLE + "__device__ const float u[4] = {4};"
+    ),
+    "table or input": kernel("const float* p = n > 3 ? t : x; y[0] = p[n]; p += 3; y[1] = *p;", TABLE),
+    "table until the end": kernel("for (const float* p = t; p != t + n; ++p) y[n] += *p;", TABLE),
+    "rows of a table": kernel(
+        "float s = 0; for (int i = 0; i < n; ++i) { const float4 v = u[i & 3]; s += v.x * v.w; } y[0] = s + u[n].y;",
+        "__device__ const float4 u[4] = {{1, 2, 3, 4}, {5, 6, 7, 8}};",
+    ),
+    "table of pairs": kernel(
+        "double s = 0;\n#pragma unroll 1\nfor (int i = n; i > 0; i -= 2) s += u[2 * i + 1].b * u[2 * i].a; y[0] = s;",
+        "struct P { double a; int b; };\n__device__ const P u[4] = {{1, 2}, {3, 4}};",
     ),
     "table copied to shared memory": kernel(
         "__shared__ float4 s[32]; __pipeline_memcpy_async(s, t, 16); __pipeline_commit(); __pipeline_wait_prior(0);"
