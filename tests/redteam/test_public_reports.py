@@ -142,7 +142,8 @@ def test_an_ended_worker_is_told_and_the_next_one_has_its_references(
 
     before, ended, after, again = asyncio.run(body())
     assert before.status == again.status == "ok"
-    assert ended.status == "crashed", ended
+    # Killed while it was being started, the process is at fault, and nothing is said of the candidate.
+    assert ended.status in ("crashed", "infrastructure_error"), ended
     assert ended.failure is not None
     assert "ended" in ended.failure.message
     assert after.status == "wrong"
