@@ -86,7 +86,7 @@ def compared(session: Session, pair: list[Contender], *, budget_s: float, within
     assert found is not None
     return {
         "value": found.value, "low": found.low, "high": found.high, "pairs": len(first),
-        "seconds": time.perf_counter() - began, "method": sampler.method, "dropped": sampler.dropped,
+        "seconds": time.perf_counter() - began, "method": sampler.method, "dropped": len(sampler.dropped),
     }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from warpsmith.tools.sealed import Sealed, piece_of
 
 RULE_VERSION = 2
 """Changes with whatever decides a verdict on numbers: audits of other versions count no more."""
-_CHUNK_GPU = 1 << 25
+_CHUNK_GPU = 1 << 23
 _CHUNK_CPU = 1 << 21
 """Elements compared at a time: bounds the float64 temporaries (eight bytes each, about five of them)."""
 _EAGER_ROOM = 16

@@ -22,7 +22,7 @@ Check = Callable[[Stage, int], Failure | None]
 _torch_cuda: Any = torch.cuda
 _LONG_US = 10_000.0
 """One probe of a kernel this long tells enough."""
-_STEADY = 0.01
+_STEADY = 0.03
 _CHECKS, _CHECKED_WITHIN = 3, 40
 """So many of the first samples are checked."""
 _CLOCK_ROOM_US = 20.0
@@ -47,8 +47,8 @@ class Sampler:
         self.method = "events"
         self.notes: list[str] = []
         self.readings: list[Reading] = []
-        self.dropped = 0
-        """Rounds left out because the device was slowed down."""
+        self.dropped: list[str] = []
+        """Rounds left out because the device was slowed down: by what."""
         self._stage = stage
         self._check = check
         self._health = health
@@ -115,6 +115,12 @@ class Sampler:
             self.method = f"events around {self.launches} launches on distinct buffers"
             self.notes.append(f"no graph of {name}: {str(error).splitlines()[0]}")
 
+    def look(self) -> None:
+        """Takes a reading of the device."""
+        reading = self._health.read() if self._health is not None else None
+        if reading is not None:
+            self.readings.append(reading)
+
     def round(self) -> Failure | None:
         """Two samples of each contender: in order, then in reverse order; every other round begins at the other end, as
         the first sample after a pause differs by up to a per cent. A round during which the device was slowed down is
@@ -127,12 +133,10 @@ class Sampler:
             if isinstance(sample, Failure):
                 return sample
             found.append((contender.name, sample))
-        reading = self._health.read() if self._health is not None else None
-        if reading is not None:
-            self.readings.append(reading)
-            if reading.slowed:
-                self.dropped += 1
-                return None
+        slowed = self._health.slowed() if self._health is not None else None
+        if slowed is not None:
+            self.dropped.append(slowed)
+            return None
         for name, sample in found:
             self.samples[name].append(sample)
         return None

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Level = Literal["quick", "full"]
 _ON_DEVICE = 4
 """References beyond this part of the budget lie in host memory."""
-_RENEWAL_S = 0.2
+_RENEWAL_S = 0.05
 """Seconds a full verdict may spend on inputs that no verdict has seen."""
 _WORKING_COPIES = 3
 """Memory that making a set takes beyond what stays, in sizes of a set: float64 inputs and intermediates."""

@@ -41,7 +41,7 @@ class TimingRequest(Record):
     budget_s: float = 0.6
     """Sampling ends after this, however wide the interval is."""
     warmup_s: float = 0.05
-    """The mix runs at least so long, and five times that at most, before sampling."""
+    """The mix runs at least so long, and three times that at most, before sampling."""
 
 
 class DeviceState(Record):
@@ -125,7 +125,7 @@ def _measure(
 ) -> tuple[Failure | None, float | None]:
     """Warm-up, choice of method, null test, sampling, last check; and what an empty kernel reads."""
     share = 1.0 if request.level == "full" else 0.1
-    failure = sampler.warm_up(request.warmup_s * share, 5 * request.warmup_s * share)
+    failure = sampler.warm_up(request.warmup_s * share, 3 * request.warmup_s * share)
     if failure is not None:
         return failure, None
     shortest = sampler.probe()
@@ -142,7 +142,9 @@ def _measure(
             return found, None
         overhead = found
         failure = _null_test(session, inputs, sampler)
+    sampler.look()
     failure = failure or _sample(sampler, request)
+    sampler.look()
     return failure or sampler.last_look(), overhead
 
 
@@ -215,12 +217,11 @@ def _doubts(null_test: Speedup | None, sampler: Sampler) -> list[str]:
     """What speaks against the figures taken here."""
     found = []
     if null_test is not None and not (null_test.low - _ENOUGH <= 1 <= null_test.high + _ENOUGH):
-        found.append(
-            f"a baseline against itself gives {null_test.value:.3f} on this device: smaller differences mean nothing"
-        )
+        found.append(f"a baseline against itself gives {null_test.value:.3f} here: smaller differences mean nothing")
     if sampler.dropped:
-        reasons = sorted({reading.slowed for reading in sampler.readings if reading.slowed})
-        found.append(f"{sampler.dropped} rounds left out: {', '.join(reasons)}")
+        found.append(f"{len(sampler.dropped)} rounds left out: {', '.join(sorted(set(sampler.dropped)))}")
+    if sampler.backend.health.strangers():
+        found.append("another process computes on this GPU: times may be longer than they should be")
     return found
 
 
@@ -239,7 +240,7 @@ def _state(sampler: Sampler) -> DeviceState | None:
 
     return DeviceState(
         sm_mhz=span("sm_mhz"), memory_mhz=span("memory_mhz"), celsius=span("celsius"), watts=span("watts"),
-        reasons=tuple(text for bit, text in (SLOWED | LIMITED).items() if bits & bit), dropped_rounds=sampler.dropped,
+        reasons=tuple(text for bit, text in (SLOWED | LIMITED).items() if bits & bit), dropped_rounds=len(sampler.dropped),
     )  # fmt: skip
 
 

@@ -12,6 +12,11 @@ LIMITED = {0x4: "power cap", 0x10: "sync boost"}
 """Reasons that are common under full load: recorded, not held against the samples."""
 
 
+def slowed_by(reasons: int) -> str | None:
+    """The first of these reasons for which times are not believed."""
+    return next((text for bit, text in SLOWED.items() if reasons & bit), None)
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """One look at the device."""
@@ -22,11 +27,6 @@ class Reading:
     watts: float
     reasons: int
     """Bits of NVML's clock-event reasons."""
-
-    @property
-    def slowed(self) -> str | None:
-        """Why times taken now are not believed, or None."""
-        return next((text for bit, text in SLOWED.items() if self.reasons & bit), None)
 
 
 class Health:
@@ -68,6 +68,16 @@ class Health:
             )
         except nvml.NVMLError:
             return None
+
+    def slowed(self) -> str | None:
+        """Why times taken now are not believed: one quick question instead of a whole reading."""
+        if self._handle is None:
+            return None
+        try:
+            reasons = self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._handle)
+        except self._nvml.NVMLError:
+            return None
+        return slowed_by(reasons)
 
     def strangers(self) -> int:
         """How many processes beside this one compute on the device, as far as NVML tells."""
