@@ -11,7 +11,7 @@ from warpsmith.tools.checksums import digest
 
 _GUARD = 1 << 16
 """Bytes on each side of an output."""
-_GUARD_BYTE = 0x5A
+_ALIGN = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,21 +47,20 @@ class GuardedOutputs:
     def __init__(self, layouts: tuple[Layout, ...], device: torch.device, *, slack: int = 0) -> None:
         """`slack`: bytes by which `move` may displace an output."""
         self.layouts = layouts
-        self._buffers: list[torch.Tensor] = []
         self._start = 0
+        # Random, so that nothing beside an output tells a kernel that it is being judged.
+        self._pattern = torch.randint(0, 256, (2 * _GUARD + slack + _ALIGN,), dtype=torch.uint8, device=device)
         self.payloads: list[torch.Tensor] = []
         """The bytes of each output, flat."""
         self.tensors: list[torch.Tensor] = []
-        for layout in layouts:
-            whole = -(-layout.bytes // 512) * 512
-            size = whole + 2 * _GUARD + slack
-            self._buffers.append(torch.full((size,), _GUARD_BYTE, dtype=torch.uint8, device=device))
+        self._buffers = [
+            torch.empty(-(-layout.bytes // _ALIGN) * _ALIGN + 2 * _GUARD + slack, dtype=torch.uint8, device=device)
+            for layout in layouts
+        ]
         self._lay_out()
 
     def move(self, start: int) -> None:
         """Displaces all outputs by `start` bytes, a multiple of 512 within the slack."""
-        for payload in self.payloads:
-            payload.fill_(_GUARD_BYTE)
         self._start = start
         self._lay_out()
 
@@ -74,6 +73,8 @@ class GuardedOutputs:
         for layout, payload in zip(self.layouts, self.payloads, strict=True):
             typed = payload.view(layout.dtype)
             self.tensors.append(typed.as_strided(layout.shape, layout.strides, typed.storage_offset()))
+        for index in range(len(self.layouts)):
+            self._guard(index)
 
     def poison(self, byte: int) -> None:
         """Fills the outputs; the guards keep their own pattern."""
@@ -83,14 +84,22 @@ class GuardedOutputs:
     def broken_guards(self) -> list[int]:
         """Outputs beside which something was written; mends the guards."""
         broken = []
-        for index, (buffer, payload) in enumerate(zip(self._buffers, self.payloads, strict=True)):
-            before = _GUARD + self._start
-            edges = (buffer[:before], buffer[before + payload.numel() :])
-            if not all(bool((edge == _GUARD_BYTE).all()) for edge in edges):
+        for index in range(len(self.layouts)):
+            if not all(torch.equal(edge, pattern) for edge, pattern in self._edges(index)):
                 broken.append(index)
-                for edge in edges:
-                    edge.fill_(_GUARD_BYTE)
+                self._guard(index)
         return broken
+
+    def _guard(self, index: int) -> None:
+        for edge, pattern in self._edges(index):
+            edge.copy_(pattern)
+
+    def _edges(self, index: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """What lies before and after an output, each with what should be there."""
+        buffer, before = self._buffers[index], _GUARD + self._start
+        after = buffer[before + self.layouts[index].bytes :]
+        first = buffer[:before]
+        return [(first, self._pattern[:before]), (after, self._pattern[-after.numel() :])]
 
     def digests(self, key: int) -> list[int]:
         """What stands for the bytes of each output, under a secret key."""

@@ -240,7 +240,8 @@ def _state(sampler: Sampler) -> DeviceState | None:
 
     return DeviceState(
         sm_mhz=span("sm_mhz"), memory_mhz=span("memory_mhz"), celsius=span("celsius"), watts=span("watts"),
-        reasons=tuple(text for bit, text in (SLOWED | LIMITED).items() if bits & bit), dropped_rounds=len(sampler.dropped),
+        reasons=tuple(text for bit, text in (SLOWED | LIMITED).items() if bits & bit),
+        dropped_rounds=len(sampler.dropped),
     )  # fmt: skip
 
 

@@ -89,7 +89,8 @@ def test_shared_memory_is_overwritten_before_a_candidate_runs(backend, tmp_path)
     first.enqueue()
     second.enqueue()
     assert backend.finish() is None
-    assert (out == 1234.5).any(), "the trial itself does not see what shared memory held"
+    if not (out == 1234.5).any():
+        pytest.skip("this device shows no kernel what an earlier one left in shared memory")
     first.enqueue()
     assert backend.finish() is None
     assert reading.launch({"out0": out}, poison=0xFF).failure is None

@@ -18,5 +18,5 @@ ATTACK = Attack(
         ),
     ),
     caught=("wrong",),
-    on_gpu=("wrong", "ok"),
+    on_gpu=("wrong", "suspicious", "ok"),
 )
