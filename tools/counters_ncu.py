@@ -20,7 +20,7 @@ from typing import Literal
 
 from warpsmith.kernels.problem import ProblemRef
 from warpsmith.kernels.records import CompileReport, KernelStep, LaunchPlan
-from warpsmith.sandbox.worker import scrubbed
+from warpsmith.sandbox.nursery import scrubbed
 from warpsmith.tools.compile_cache import default_cache_dir
 from warpsmith.tools.counters import METRICS
 from warpsmith.tools.target import Target

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from warpsmith.sandbox.isolation.policy import Policy
 from warpsmith.sandbox.isolation.profile import Isolation
+from warpsmith.sandbox.nursery import Nursery
 from warpsmith.sandbox.worker import Worker
 from warpsmith.tools.runner_policy import runner_policy
 from warpsmith.tools.target import Target
@@ -26,7 +27,11 @@ class Workers:
         """`jobs` emulator processes work side by side; a GPU has one. `policy` says what they may touch."""
         self.target = target
         self._notify = notify
-        self._policy = policy or runner_policy(target)
+        # Imports are made once: workers are forks of one process.
+        self._nursery = Nursery(
+            preload=preload_modules(target), environment=worker_environment(target),
+            policy=policy or runner_policy(target),
+        )  # fmt: skip
         self._jobs = 1 if target.kind == "gpu" else max(1, jobs)
         self._free: asyncio.Queue[Worker] = asyncio.Queue()
         self._all: list[Worker] = []
@@ -35,8 +40,7 @@ class Workers:
 
     async def __aenter__(self) -> Self:
         for _ in range(self._jobs):
-            modules, variables = preload_modules(self.target), worker_environment(self.target)
-            worker = Worker(preload=modules, environment=variables, policy=self._policy)
+            worker = Worker(nursery=self._nursery)
             self._all.append(worker)
             await self._free.put(worker)
         await asyncio.gather(*(worker.start() for worker in self._all))
@@ -48,6 +52,7 @@ class Workers:
         for worker in self._all:
             worker.close()
         self._all.clear()
+        self._nursery.close()
         if self._lease is not None:
             os.close(self._lease)
             self._lease = None
@@ -71,7 +76,8 @@ class Workers:
 def preload_modules(target: Target) -> tuple[str, ...]:
     """What the nursery imports before it forks. None of it may initialise CUDA."""
     common = ("torch", "warpsmith.tools.verify")
-    return (*common, "?cupy", "warpsmith.tools.timing") if target.kind == "gpu" else common
+    where = ("?cupy", "warpsmith.tools.timing") if target.kind == "gpu" else ("warpsmith.sandbox.emulator.backend",)
+    return (*common, *where)
 
 
 def worker_environment(target: Target) -> dict[str, str]:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from warpsmith.kernels.errors import EnvironmentError_, SandboxTimeout, UserError, WorkerDied
-from warpsmith.sandbox.worker import RemoteError, Worker, scrubbed
+from warpsmith.sandbox.nursery import scrubbed
+from warpsmith.sandbox.worker import RemoteError, Worker
 
 SELF = "warpsmith.sandbox.selftest"
 

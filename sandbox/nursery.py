@@ -1,0 +1,212 @@
+"""A process that has imported what jobs need and forks runners: started once, however many workers it serves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from warpsmith.kernels import errors
+from warpsmith.sandbox import process
+from warpsmith.sandbox.isolation import cgroup
+from warpsmith.sandbox.isolation.folders import OwnFolder
+from warpsmith.sandbox.isolation.policy import Policy, memory_limit, requested
+from warpsmith.sandbox.runner import Runner
+
+_START_S = 180.0
+"""Importing torch on a machine whose disk is cold."""
+
+LOCKS_VARIABLE = "WARPSMITH_LOCKS"
+"""Environment variable naming the folder of device locks, which all runs of a machine share."""
+
+_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS(WORD|WD|PHRASE)|CREDENTIAL|COOKIE|AUTH", re.IGNORECASE)
+_KEEP_PYTHON = {"PYTHONPATH", "PYTHONHASHSEED"}
+
+
+def scrubbed(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment without keys, tokens and PYTHON* switches; entries of PYTHONPATH made absolute."""
+    clean = {
+        name: value
+        for name, value in environment.items()
+        if not _SECRET.search(name) and (not name.startswith("PYTHON") or name in _KEEP_PYTHON)
+    }
+    if "PYTHONPATH" in clean:
+        entries = [os.path.abspath(entry) for entry in clean["PYTHONPATH"].split(os.pathsep) if entry]  # noqa: PTH100
+        clean["PYTHONPATH"] = os.pathsep.join(entries)
+    return clean
+
+
+class Nursery:
+    """Forks runners on demand, all under one policy and in one temporary folder."""
+
+    def __init__(
+        self,
+        *,
+        preload: Sequence[str] = ("torch",),
+        environment: Mapping[str, str] | None = None,
+        policy: Policy | None = None,
+    ) -> None:
+        """`policy` names what jobs read and write besides the system, the interpreter and this package."""
+        self.policy = policy or Policy()
+        self._preload = tuple(preload)
+        self._environment = scrubbed(os.environ) | dict(environment or {})
+        self._folder: OwnFolder | None = None
+        self._group: cgroup.Group | str = "off: not tried"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._talk = threading.Lock()
+        """Whoever asks waits for the answer: workers ask from threads of their own."""
+        self._starting: asyncio.Future[None] | None = None
+        self._log: deque[bytes] = deque(maxlen=64)
+
+    async def start(self) -> None:
+        """Starts the process unless it runs, and waits for its imports; EnvironmentError_ with the end of its log if
+        it fails."""
+        if self._process is None or self._process.poll() is not None:
+            # Here, not in a helper thread: a child's death signal fires when the thread that made it ends.
+            self._spawn()
+            self._starting = asyncio.ensure_future(asyncio.to_thread(self._await_ready))
+        if self._starting is not None:
+            await asyncio.shield(self._starting)
+            self._starting = None
+
+    def fork(self) -> tuple[Runner, dict[str, Any]]:
+        """A new runner and its isolation. SandboxError where the process is gone."""
+        ours, theirs = socket.socketpair()
+        answer = self._ask(b"fork", theirs)
+        theirs.close()
+        if answer is None:
+            ours.close()
+            self.close()
+            raise errors.SandboxError(f"the worker process is gone: {self.log_tail() or 'no message'}")
+        runner = Runner(int(answer["pid"]), ours, self.policy)
+        try:
+            found = runner.await_ready()
+        except errors.SandboxError as error:
+            raise errors.SandboxError(f"{error}: {self.log_tail() or 'no message'}") from None
+        layers = {**found["layers"], "cgroup": "on" if isinstance(self._group, cgroup.Group) else self._group}
+        layers["watchdog"] = f"on: {self.policy.memory_bytes / 1e9:.1f} GB, {self.policy.processes} processes"
+        return runner, {"profile": found["profile"], "layers": layers}
+
+    def exit_code(self, runner: Runner) -> int | None:
+        """By which signal (negative) or code a runner ended; None where that is not known."""
+        for _ in range(20):
+            if self._control is None:
+                break
+            answer = self._ask(str(runner.inner_pid).encode(), None)
+            if answer is None:
+                # No candidate runs in this process: somebody ended both.
+                self.close()
+                return -signal.SIGKILL
+            if answer.get("code") is not None:
+                return int(answer["code"])
+            time.sleep(0.05)
+        return None
+
+    def close(self) -> None:
+        """Ends the process, and with it every runner."""
+        ended, self._process = self._process, None
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if ended is not None:
+            ended.kill()
+            ended.wait()
+        self._release()
+
+    def log_tail(self) -> str:
+        """The end of what the child wrote to its standard error."""
+        return b"".join(self._log).decode(errors="replace")[-2000:].strip()
+
+    def _release(self) -> None:
+        """Takes away what belonged to a process that has ended."""
+        if isinstance(self._group, cgroup.Group):
+            self._group.remove()
+        self._group = "off: not tried"
+        if self._folder is not None:
+            self._folder.remove()
+            self._folder = None
+
+    def _ask(self, request: bytes, handle: socket.socket | None) -> dict[str, Any] | None:
+        """One question; None where there is nobody to answer it."""
+        with self._talk:
+            if self._control is None:
+                return None
+            try:
+                if handle is not None:
+                    socket.send_fds(self._control, [request], [handle.fileno()])
+                else:
+                    self._control.sendall(request)
+                return process.receive(self._control)
+            except OSError:
+                return None
+
+    def _spawn(self) -> None:
+        self._release()
+        policy = self._complete_policy()
+        environment = self._environment | {"TMPDIR": policy.own[0], LOCKS_VARIABLE: policy.drop[0]}
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-P", "-m", "warpsmith.sandbox.process", str(theirs.fileno()), str(os.getpid())]
+        self._process = subprocess.Popen(
+            command, pass_fds=[theirs.fileno()], env=environment, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        theirs.close()
+        self._control = ours
+        threading.Thread(target=self._drain, args=(self._process,), daemon=True).start()
+        if policy.profile != "bare":
+            self._group = cgroup.make(memory_bytes=policy.memory_bytes, processes=policy.processes)
+        if isinstance(self._group, cgroup.Group):
+            try:
+                self._group.add(self._process.pid)
+            except OSError as error:
+                self._group.remove()
+                self._group = f"off: {error.strerror}"
+        with contextlib.suppress(OSError):
+            process.send(ours, {"policy": policy.document(), "modules": list(self._preload)})
+
+    def _complete_policy(self) -> Policy:
+        """The policy with a folder of its own, the profile asked for and a bound on memory."""
+        profile = self.policy.profile or requested()
+        self._folder = OwnFolder()
+        locks = Path(self._environment.get(LOCKS_VARIABLE) or Path(tempfile.gettempdir()) / "warpsmith-locks")
+        with contextlib.suppress(OSError):
+            locks.mkdir(exist_ok=True)
+            locks.chmod(0o1777)
+        policy = self.policy
+        self.policy = replace(policy, memory_bytes=policy.memory_bytes or memory_limit())
+        return replace(
+            self.policy, profile=profile, own=(str(self._folder.path), *policy.own),
+            drop=(str(locks), *policy.drop),
+        )  # fmt: skip
+
+    def _drain(self, child: subprocess.Popen[bytes]) -> None:
+        assert child.stderr is not None
+        with child.stderr as stream:
+            while part := os.read(stream.fileno(), 4096):
+                self._log.append(part)
+
+    def _await_ready(self) -> None:
+        assert self._control is not None
+        self._control.settimeout(_START_S)
+        try:
+            ready = process.receive(self._control)
+        except TimeoutError:
+            ready = None
+        if ready is None:
+            self.close()
+            why = self.log_tail() or "no message"
+            raise errors.EnvironmentError_(f"the worker process did not start: {why}")
