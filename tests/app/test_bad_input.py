@@ -87,25 +87,17 @@ def test_a_foreign_run_folder(warpsmith: Run, tmp_path: Path) -> None:
     refused(warpsmith("export", foreign), "photos")
 
 
-def test_a_broken_run_folder(warpsmith: Run, tmp_path: Path) -> None:
-    path = tmp_path / "good.py"
-    path.write_text(problem())
-    assert warpsmith("optimize", path, "--device", "cpu", "--budget", "2").returncode == 0
-    (run,) = (tmp_path / "runs").iterdir()
-    (run / "manifest.json").write_text("{}")
-    refused(warpsmith("optimize", path, "--device", "cpu", "--resume", run), "manifest.json")
+def test_a_broken_run_folder(warpsmith: Run, finished: Path) -> None:
+    (finished / "manifest.json").write_text("{}")
+    refused(warpsmith("optimize", "good.py", "--device", "cpu", "--resume", finished), "manifest.json")
 
 
-def test_a_run_of_another_problem(warpsmith: Run, tmp_path: Path) -> None:
-    path = tmp_path / "good.py"
-    path.write_text(problem())
-    assert warpsmith("optimize", path, "--device", "cpu", "--budget", "2").returncode == 0
-    (run,) = (tmp_path / "runs").iterdir()
+def test_a_run_of_another_problem(warpsmith: Run, tmp_path: Path, finished: Path) -> None:
     other = tmp_path / "other.py"
     other.write_text(problem("torch.exp(x)"))
-    before = (run / "results.jsonl").read_text()
-    refused(warpsmith("optimize", other, "--device", "cpu", "--resume", run), "problem")
-    assert (run / "results.jsonl").read_text() == before
+    before = (finished / "results.jsonl").read_text()
+    refused(warpsmith("optimize", other, "--device", "cpu", "--resume", finished), "problem")
+    assert (finished / "results.jsonl").read_text() == before
 
 
 @pytest.mark.parametrize("spoil", ["missing", "not json", "unknown field", "no kernel"])

@@ -116,8 +116,8 @@ def test_judge(warpsmith: Run, tmp_path: Path, relu: Path, scale: str, status: s
     assert json.loads(done.stdout)["status"] == status
 
 
-def test_export_writes_what_runs_elsewhere(warpsmith: Run, tmp_path: Path, relu: Path) -> None:
-    run = json.loads(warpsmith("optimize", relu, "--device", "cpu", "--budget", "1", "--json").stdout)["run"]
+def test_export_writes_what_runs_elsewhere(warpsmith: Run, tmp_path: Path, finished: Path) -> None:
+    run = finished
     shown = warpsmith("export", run, "--as", "model_new")
     assert shown.returncode == 0
     assert "class ModelNew" in shown.stdout

@@ -48,6 +48,7 @@ def test_ten_kills(tmp_path: Path) -> None:
     assert sum(len(siege.kills) for siege in sieges) >= 10
 
 
+@pytest.mark.slow
 def test_kills_of_the_command_leave_the_run_as_if_undisturbed(tmp_path: Path) -> None:
     whole = Siege(tmp_path / "whole", budget=6, rng=random.Random(0))
     whole.folder.mkdir()
