@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from warpsmith.agents.space import SearchSpace
 from warpsmith.kernels.records import Outcome, SlotValue
 from warpsmith.kernels.slots import ROLES, Slot, Values
-from warpsmith.tools.counters import of_role, worst
+from warpsmith.tools.profiling.counters import of_role, worst
 
 HISTORY = 8
 """Moves of its own that a role is reminded of."""

@@ -16,7 +16,7 @@ from warpsmith.app.workbench import bench_for
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.live import LOADING_MAIN
 from warpsmith.kernels.problem import live_problem
-from warpsmith.tools.store import room_needed
+from warpsmith.tools.runs.store import room_needed
 
 
 def optimize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from warpsmith.app.display import Display
 from warpsmith.kernels.errors import SandboxError
 from warpsmith.tools.evaluate import Evaluator
-from warpsmith.tools.store import RunStore
+from warpsmith.tools.runs.store import RunStore
 
 
 async def audit_problem(evaluator: Evaluator, store: RunStore | None, display: Display) -> None:

@@ -11,7 +11,7 @@ from warpsmith.app.wording import duration
 from warpsmith.app.workbench import Bench, open_bench, roof_for, specs_of
 from warpsmith.kernels.errors import NotYetError
 from warpsmith.kernels.records import Outcome
-from warpsmith.tools.baseline import MODES, Baselines, measure_baselines
+from warpsmith.tools.measurement.baseline import MODES, Baselines, measure_baselines
 
 NOT_BY_DEFAULT = "max-autotune"
 

@@ -16,8 +16,8 @@ from warpsmith.app.doctor_isolation import compile_probe, isolation_checks
 from warpsmith.kernels.errors import WarpsmithError
 from warpsmith.sandbox.driver_probe import DriverFacts, probe
 from warpsmith.sandbox.nvrtc import INSTALL_HINT, Nvrtc, include_dirs, load_nvrtc
-from warpsmith.tools import counters_ncu
 from warpsmith.tools.compile_cache import CACHE_VARIABLE, default_cache_dir
+from warpsmith.tools.profiling import counters_ncu
 
 MIN_PYTHON = (3, 11)
 MIN_TORCH = (2, 10)

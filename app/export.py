@@ -10,7 +10,7 @@ from typing import Literal
 import typer
 
 from warpsmith.tools.export import export
-from warpsmith.tools.store import RunStore
+from warpsmith.tools.runs.store import RunStore
 
 
 def run_export(run: Path, as_: Literal["cu", "model_new"], to: Path | None, *, json: bool) -> int:

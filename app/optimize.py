@@ -21,8 +21,8 @@ from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.family import KernelSpec
 from warpsmith.kernels.records import SCHEMA_VERSION
 from warpsmith.tools.export import export
-from warpsmith.tools.insight import Wanted
-from warpsmith.tools.store import RunStore
+from warpsmith.tools.profiling.insight import Wanted
+from warpsmith.tools.runs.store import RunStore
 
 INTERRUPTED = 130
 NOTHING_VERIFIED = 1

@@ -19,7 +19,7 @@ from warpsmith.app import report_charts as charts
 from warpsmith.app import report_format as words
 from warpsmith.app.report_facts import Facts, gather
 from warpsmith.kernels.errors import UserError
-from warpsmith.tools.store import RunStore, room_needed, write_atomically
+from warpsmith.tools.runs.store import RunStore, room_needed, write_atomically
 
 NAME = "report.html"
 _TEMPLATES = Path(__file__).parent / "templates"

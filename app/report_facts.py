@@ -17,8 +17,8 @@ from pydantic import ValidationError
 from warpsmith.app.report_winner import space_of, winner_facts
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.records import SCHEMA_VERSION, Event, Outcome, RunManifest
-from warpsmith.tools.associations import failure_groups, value_text
-from warpsmith.tools.store import RunStore
+from warpsmith.tools.runs.associations import failure_groups, value_text
+from warpsmith.tools.runs.store import RunStore
 
 PAUSE_S = 1800.0
 """A silence longer than this is a run that was left and resumed; it is no time of the search."""

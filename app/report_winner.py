@@ -11,9 +11,9 @@ from warpsmith.app.wording import share_text
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.records import Candidate, Counters, KernelStep, Outcome, RunManifest, SlotValue
 from warpsmith.kernels.slots import ROLES
-from warpsmith.tools.associations import value_text
-from warpsmith.tools.counters import of_role, source_of
-from warpsmith.tools.store import RunStore
+from warpsmith.tools.profiling.counters import of_role, source_of
+from warpsmith.tools.runs.associations import value_text
+from warpsmith.tools.runs.store import RunStore
 
 _MOST_SAMPLES = 400
 """Samples of a contender that are shown."""

@@ -24,13 +24,13 @@ from warpsmith.kernels.plan import Plan, plan
 from warpsmith.kernels.problem import Problem, load_problem
 from warpsmith.kernels.records import Candidate, CompileReport, RunManifest
 from warpsmith.tools.compile import Compiler
-from warpsmith.tools.cross_examine import CrossExaminer
 from warpsmith.tools.evaluate import Evaluator
-from warpsmith.tools.hidden_shapes import BUDGETS, HiddenShapes
-from warpsmith.tools.insight import Insight, Wanted
 from warpsmith.tools.outcomes import Roof, roof_of
-from warpsmith.tools.store import RunStore, utc_now
+from warpsmith.tools.profiling.insight import Insight, Wanted
+from warpsmith.tools.runs.store import RunStore, utc_now
 from warpsmith.tools.target import Target
+from warpsmith.tools.verification.cross_examine import CrossExaminer
+from warpsmith.tools.verification.hidden_shapes import BUDGETS, HiddenShapes
 from warpsmith.tools.workers import Notify
 
 DEFAULT_ARCH = "sm_90"

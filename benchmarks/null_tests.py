@@ -21,10 +21,10 @@ from warpsmith.kernels.records import Candidate, KernelStep, LaunchPlan, Speedup
 from warpsmith.sandbox.cuda.backend import CudaBackend
 from warpsmith.sandbox.cuda.facts import identity
 from warpsmith.tools.compile import Compiler
-from warpsmith.tools.contenders import Contender, candidate_contender, module_contenders, stage_for
-from warpsmith.tools.sampling import Sampler
-from warpsmith.tools.session import Session
-from warpsmith.tools.statistics import half_width, speedup
+from warpsmith.tools.measurement.contenders import Contender, candidate_contender, module_contenders, stage_for
+from warpsmith.tools.measurement.sampling import Sampler
+from warpsmith.tools.measurement.statistics import half_width, speedup
+from warpsmith.tools.verification.session import Session
 
 PROBLEM = """
 import torch

@@ -1,4 +1,4 @@
-"""Errors of honest and of degraded kernels by dtype, from which the limits of `tools/compare.py` are chosen.
+"""Errors of honest and of degraded kernels by dtype, from which the limits of the numerical rule are chosen.
 
 python benchmarks/numerics.py [--device cpu|cuda] [--out docs/results/numerics.md] [--json FILE]
 
@@ -20,8 +20,8 @@ from pathlib import Path
 import torch
 from numerics_cases import Case, Kernel, cases, in_tf32, mantissa
 
-from warpsmith.tools.compare import LIMITS, TF32_INSIDE, Comparison, compare, yardstick
-from warpsmith.tools.inputs import KINDS, Kind
+from warpsmith.tools.verification.compare import LIMITS, TF32_INSIDE, Comparison, compare, yardstick
+from warpsmith.tools.verification.inputs import KINDS, Kind
 
 COMPENSATED = "bfloat16 + bfloat16"
 """Sixteen bits: in reach of right kernels that sum in an unlucky order, so that errors alone do not tell it."""

@@ -17,7 +17,7 @@ from warpsmith.agents.space import Grid, SearchSpace
 from warpsmith.graph.state import Context, Next, SearchState, Stop, TrialRef, evaluations
 from warpsmith.kernels.records import Candidate, Outcome
 from warpsmith.kernels.slots import Values
-from warpsmith.tools.store import Level
+from warpsmith.tools.runs.store import Level
 
 PLANNING = -1
 """`SearchState.spec` while families are compared."""

@@ -26,7 +26,7 @@ from warpsmith.kernels.errors import UserError, WarpsmithError
 from warpsmith.kernels.family import KernelSpec
 from warpsmith.kernels.records import Outcome
 from warpsmith.tools.null import EvaluatorLike
-from warpsmith.tools.store import RunStore, no_room
+from warpsmith.tools.runs.store import RunStore, no_room
 
 SUPERSTEPS_A_ROUND = 3
 

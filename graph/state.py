@@ -12,7 +12,7 @@ from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.family import KernelSpec
 from warpsmith.kernels.slots import Values
 from warpsmith.tools.null import EvaluatorLike
-from warpsmith.tools.store import RunStore
+from warpsmith.tools.runs.store import RunStore
 
 Next = Literal["propose", "evaluate", "confirm", "finish"]
 Stop = Literal["budget", "minutes", "plateau", "exhausted"]

@@ -141,7 +141,7 @@ class CompileReport(Record):
 
 class Counters(Record):
     """Hardware-like counts of one run of a candidate, per kernel name; the source says how they were had. An outcome's
-    have the names and units of the table in `tools/counters.py`, a launch's those of its backend."""
+    have the names and units of the table in `tools/profiling/counters.py`, a launch's those of its backend."""
 
     source: Literal["ncu", "emulated", "static"]
     kernels: dict[str, dict[str, float]]

@@ -2,7 +2,7 @@
 
 The text is cut into tokens, each held against the tables below, its brackets are matched, and then it is parsed as
 the body of a function: the parse has to be free of errors and to end where the text does. The compiled PTX is
-policed as well (`tools/ptx_policy.py`) and decides; these rules come first and say what to write instead.
+policed as well (`tools/rules/ptx_policy.py`) and decides; these rules come first and say what to write instead.
 """
 
 from __future__ import annotations

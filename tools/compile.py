@@ -35,8 +35,8 @@ from warpsmith.tools.diagnostics import (
     source_lines,
     with_slots,
 )
-from warpsmith.tools.ptx_policy import Manifest, Violation, as_failure, check_compiled
-from warpsmith.tools.source_rules import refuse_source
+from warpsmith.tools.rules.ptx_policy import Manifest, Violation, as_failure, check_compiled
+from warpsmith.tools.rules.source_rules import refuse_source
 
 OPTIONS = ("--std=c++17", "-lineinfo", "--ptxas-options=-v")
 """Flags of every compile; line information costs nothing at run time and lets reports name source lines."""

@@ -15,19 +15,19 @@ from warpsmith.kernels.records import Candidate, CompileReport, Failure, Outcome
 from warpsmith.sandbox.isolation.profile import Isolation
 from warpsmith.sandbox.worker import Worker
 from warpsmith.tools import outcomes
-from warpsmith.tools.cross_examine import CrossExaminer
 from warpsmith.tools.hang_cache import HangCache
-from warpsmith.tools.hidden_shapes import HiddenShapes, Trial, Trials, judge_at
-from warpsmith.tools.insight import Insight
 from warpsmith.tools.outcomes import Estimate, Roof, Stage
+from warpsmith.tools.profiling.insight import Insight
 from warpsmith.tools.runner_policy import runner_policy
-from warpsmith.tools.store import Level, RunStore
+from warpsmith.tools.runs.store import Level, RunStore
 from warpsmith.tools.target import Target
+from warpsmith.tools.verification.cross_examine import CrossExaminer
+from warpsmith.tools.verification.hidden_shapes import HiddenShapes, Trial, Trials, judge_at
 from warpsmith.tools.workers import Notify, Workers
 
 if TYPE_CHECKING:
-    from warpsmith.tools.audit import Audit
-    from warpsmith.tools.timing import Samples
+    from warpsmith.tools.measurement.timing import Samples
+    from warpsmith.tools.verification.audit import Audit
 
 P = ParamSpec("P")
 
@@ -139,7 +139,7 @@ class Evaluator:
     async def audit(self) -> Audit:
         """Whether the problem tells trivial answers from right ones; asked once for each problem, then looked up."""
         # Loads torch, which commands that refuse their input do without.
-        from warpsmith.tools import audit
+        from warpsmith.tools.verification import audit
 
         found = audit.stored(self.problem_hash, "cuda" if self.target.kind == "gpu" else "cpu")
         if found is None:
@@ -149,7 +149,9 @@ class Evaluator:
                 "problem_hash": self.problem_hash,
             }
             async with self._workers.borrow() as worker:
-                reply = await worker.call("warpsmith.tools.audit:run_job", payload, timeout_s=self.limits.prepare_s)
+                reply = await worker.call(
+                    "warpsmith.tools.verification.audit:run_job", payload, timeout_s=self.limits.prepare_s
+                )
             found = audit.Audit.model_validate(reply)
             audit.keep(found)
         return found
@@ -235,7 +237,9 @@ class Evaluator:
         return self._insight.counted(outcome, candidate, report)
 
     async def _verdict(self, worker: Worker, payload: dict[str, Any]) -> tuple[VerifyReport, list[str]]:
-        reply = await worker.call("warpsmith.tools.verify:run_job", payload, timeout_s=self.limits.verify_s)
+        reply = await worker.call(
+            "warpsmith.tools.verification.verify:run_job", payload, timeout_s=self.limits.verify_s
+        )
         return VerifyReport.model_validate(reply["report"]), list(reply["warnings"])
 
     async def _at_hidden_shapes(self, worker: Worker, outcome: Outcome, trials: Trials) -> Outcome:
@@ -254,11 +258,11 @@ class Evaluator:
         self, worker: Worker, outcome: Outcome, candidate: Candidate, report: CompileReport, level: Level
     ) -> Outcome:
         """The outcome with its times, and whose kernels took them."""
-        from warpsmith.tools.timing import Samples, TimingRequest, timing_report
+        from warpsmith.tools.measurement.timing import Samples, TimingRequest, timing_report
 
         request = TimingRequest(level=level, baselines=self.baselines, incumbent_us=self._incumbent_us)
         payload = self._payload(candidate, report) | {"request": request.model_dump(mode="json")}
-        job = "warpsmith.tools.timing:run_job"
+        job = "warpsmith.tools.measurement.timing:run_job"
         reply = await worker.call(job, payload, timeout_s=self.limits.time_s)
         raw = Samples.model_validate(reply)
         if level == "full":
@@ -302,7 +306,7 @@ class Evaluator:
         if worker.pid is not None and self._prepared.get((id(worker), key)) == worker.generation:
             return
         try:
-            job = "warpsmith.tools.verify:prepare_job"
+            job = "warpsmith.tools.verification.verify:prepare_job"
             await worker.call(job, payload, timeout_s=self.limits.prepare_s)
         except (WorkerDied, SandboxTimeout) as error:
             raise SandboxError(f"the reference could not be computed: {error}") from error

@@ -17,8 +17,8 @@ from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.problem import FunctionModule, Instance, Problem, ProblemRef, StoredTensor, load_ref
 from warpsmith.kernels.records import Candidate, KernelStep, LibraryStep, Outcome
 from warpsmith.sandbox.cuda.arguments import Parameter, entry_parameters
-from warpsmith.tools.outputs import layout_of
-from warpsmith.tools.store import RunStore, room_needed, write_atomically
+from warpsmith.tools.runs.store import RunStore, room_needed, write_atomically
+from warpsmith.tools.verification.outputs import layout_of
 
 Form = Literal["cu", "model_new"]
 Step = KernelStep | LibraryStep

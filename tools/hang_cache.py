@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from warpsmith import __version__
 from warpsmith.kernels.records import Candidate, Failure, Outcome, content_hash
-from warpsmith.tools.store import write_atomically
+from warpsmith.tools.runs.store import write_atomically
 from warpsmith.tools.target import Target
 
 _SCHEMA = 1

@@ -29,7 +29,7 @@ from warpsmith.kernels.records import (
 )
 from warpsmith.sandbox.emulator.limits import MAX_SCRATCH
 from warpsmith.tools.evaluate import Evaluator
-from warpsmith.tools.oracle import dry_run
+from warpsmith.tools.verification.oracle import dry_run
 
 _R = TypeVar("_R", bound=Record)
 

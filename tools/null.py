@@ -21,7 +21,7 @@ from warpsmith.kernels.records import (
     Status,
 )
 from warpsmith.tools.compile_cache import default_cache_dir
-from warpsmith.tools.store import Level, RunStore
+from warpsmith.tools.runs.store import Level, RunStore
 
 
 class EvaluatorLike(Protocol):

@@ -19,7 +19,7 @@ from warpsmith.kernels.records import (
     TimingReport,
     VerifyReport,
 )
-from warpsmith.tools.store import Level
+from warpsmith.tools.runs.store import Level
 
 Stage = Literal["verify", "time"]
 Estimate = Callable[[Candidate, CompileReport], float | None]

@@ -75,8 +75,12 @@ class Workers:
 
 def preload_modules(target: Target) -> tuple[str, ...]:
     """What the nursery imports before it forks. None of it may initialise CUDA."""
-    common = ("torch", "warpsmith.tools.verify")
-    where = ("?cupy", "warpsmith.tools.timing") if target.kind == "gpu" else ("warpsmith.sandbox.emulator.backend",)
+    common = ("torch", "warpsmith.tools.verification.verify")
+    where = (
+        ("?cupy", "warpsmith.tools.measurement.timing")
+        if target.kind == "gpu"
+        else ("warpsmith.sandbox.emulator.backend",)
+    )
     return (*common, *where)
 
 

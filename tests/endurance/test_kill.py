@@ -10,7 +10,7 @@ from endurance.siege import Siege
 from support.slow_search import new_store
 
 from warpsmith.tools.compile_cache import CompileCache, entry_of
-from warpsmith.tools.store import RunStore
+from warpsmith.tools.runs.store import RunStore
 
 
 def ended_well(siege: Siege) -> None:

@@ -6,9 +6,9 @@ import gpu_candidates as kernels
 import pytest
 
 from warpsmith.kernels.records import Buffer, KernelStep, LibraryStep
-from warpsmith.tools.counters import BY_NAME, standard
-from warpsmith.tools.counters_ncu import NcuRefused, probe, profile
-from warpsmith.tools.insight import Insight
+from warpsmith.tools.profiling.counters import BY_NAME, standard
+from warpsmith.tools.profiling.counters_ncu import NcuRefused, probe, profile
+from warpsmith.tools.profiling.insight import Insight
 
 pytestmark = pytest.mark.gpu
 

@@ -111,8 +111,8 @@ def test_an_answer_kept_in_scratch_is_never_found_again(tmp_path):
 
 
 def test_timed_inputs_lie_at_many_addresses(backend, tmp_path):
-    from warpsmith.tools.outputs import layout_of
-    from warpsmith.tools.stage import Stage
+    from warpsmith.tools.measurement.stage import Stage
+    from warpsmith.tools.verification.outputs import layout_of
 
     masters = [[torch.rand(64, 1024, device="cuda")] for _ in range(3)]
     stage = Stage(backend, masters, (layout_of(masters[0][0]),), 1)

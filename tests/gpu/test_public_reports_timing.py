@@ -7,9 +7,9 @@ import gpu_candidates as kernels
 import pytest
 
 from warpsmith.sandbox.cuda.backend import CudaBackend
-from warpsmith.tools.contenders import module_contenders, stage_for
-from warpsmith.tools.sampling import Sampler
-from warpsmith.tools.session import Session
+from warpsmith.tools.measurement.contenders import module_contenders, stage_for
+from warpsmith.tools.measurement.sampling import Sampler
+from warpsmith.tools.verification.session import Session
 
 pytestmark = pytest.mark.gpu
 

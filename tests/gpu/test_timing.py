@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from warpsmith.kernels.records import LibraryStep
-from warpsmith.tools.baseline import measure_baselines
+from warpsmith.tools.measurement.baseline import measure_baselines
 from warpsmith.tools.outcomes import Roof
 
 pytestmark = pytest.mark.gpu
@@ -107,8 +107,8 @@ def test_events_agree_with_the_profiler_on_launches_through_the_driver(tmp_path)
 def raw(problem, folder, candidate, **more):
     """Raw samples of a candidate, without the evaluator."""
     from warpsmith.sandbox.cuda.backend import CudaBackend
-    from warpsmith.tools.session import Session
-    from warpsmith.tools.timing import TimingRequest, time_candidate
+    from warpsmith.tools.measurement.timing import TimingRequest, time_candidate
+    from warpsmith.tools.verification.session import Session
 
     with kernels.compiler(folder) as compiler:
         report = compiler.compile(candidate)

@@ -22,7 +22,7 @@ from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.family import KernelSpec
 from warpsmith.kernels.records import Candidate, Failure, Outcome
 from warpsmith.tools.null import NullEvaluator, PlantedFailure
-from warpsmith.tools.store import Level, RunStore
+from warpsmith.tools.runs.store import Level, RunStore
 
 Heard = list[tuple[str, Mapping[str, Any]]]
 

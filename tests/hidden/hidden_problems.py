@@ -9,7 +9,7 @@ from warpsmith.kernels.family import KernelSpec
 from warpsmith.kernels.problem import Problem, load_problem
 from warpsmith.kernels.records import Candidate, Outcome
 from warpsmith.tools.evaluate import Evaluator
-from warpsmith.tools.hidden_shapes import BUDGETS, HiddenShapes
+from warpsmith.tools.verification.hidden_shapes import BUDGETS, HiddenShapes
 
 HEAD = """
 import torch

@@ -6,10 +6,10 @@ import hidden_problems as problems
 
 from warpsmith.kernels.problem import load_problem
 from warpsmith.kernels.records import Candidate, KernelStep, LaunchPlan
-from warpsmith.tools.hidden_shapes import BUDGETS, HiddenShapes
 from warpsmith.tools.null import NullCompiler
-from warpsmith.tools.session import session_for
 from warpsmith.tools.target import Target
+from warpsmith.tools.verification.hidden_shapes import BUDGETS, HiddenShapes
+from warpsmith.tools.verification.session import session_for
 
 TARGET = Target(kind="cpu", arch="sm_90", backend="sandbox.scripted:sample_backend").model_dump(mode="json")
 

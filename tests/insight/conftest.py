@@ -18,7 +18,7 @@ from warpsmith.kernels.family import KernelSpec
 from warpsmith.kernels.problem import load_problem
 from warpsmith.kernels.records import Candidate
 from warpsmith.tools.null import NullEvaluator, PlantedFailure
-from warpsmith.tools.store import RunStore
+from warpsmith.tools.runs.store import RunStore
 
 WIDE = "torch.softmax(x, 1)"
 PLANTED = (

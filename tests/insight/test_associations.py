@@ -8,8 +8,8 @@ import pytest
 from scipy.stats import fisher_exact
 
 from warpsmith.kernels.records import Failure, Outcome
-from warpsmith.tools.associations import associations, failure_groups, fisher_tail, value_text
-from warpsmith.tools.store import RunStore
+from warpsmith.tools.runs.associations import associations, failure_groups, fisher_tail, value_text
+from warpsmith.tools.runs.store import RunStore
 
 
 def drawn(count: int, seed: int = 3) -> list[dict[str, str]]:

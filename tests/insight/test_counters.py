@@ -12,9 +12,9 @@ from warpsmith.agents.observation import LAG, ROLE_FIGURES, lag, role_counters
 from warpsmith.kernels.device import model_for
 from warpsmith.kernels.records import CompileReport, Counters, KernelResources, KernelStep, LaunchPlan, Outcome
 from warpsmith.kernels.slots import ROLES
-from warpsmith.tools.counters import BY_NAME, METRICS, Formula, of_role, source_of, standard, worst
-from warpsmith.tools.counters_static import code_counts, static_figures
-from warpsmith.tools.store import RunStore
+from warpsmith.tools.profiling.counters import BY_NAME, METRICS, Formula, of_role, source_of, standard, worst
+from warpsmith.tools.profiling.counters_static import code_counts, static_figures
+from warpsmith.tools.runs.store import RunStore
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDED = json.loads((ROOT / "benchmarks" / "data" / "h200_ncu_counters.json").read_text())["kernels"]

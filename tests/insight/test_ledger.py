@@ -12,8 +12,8 @@ from support.slow_search import new_store
 
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.records import Failure, Outcome
-from warpsmith.tools.ledger import FailureEntry, Ledger, entries, normalised, signature
-from warpsmith.tools.store import RunStore
+from warpsmith.tools.runs.ledger import FailureEntry, Ledger, entries, normalised, signature
+from warpsmith.tools.runs.store import RunStore
 
 
 def outcome(candidate: str, message: str | None = None, status: str = "wrong", **more: object) -> Outcome:
@@ -58,7 +58,7 @@ def test_what_is_another_kind_of_failure_stays_apart() -> None:
 
 def test_signatures_are_the_same_in_every_process() -> None:
     body = (
-        "from warpsmith.tools.ledger import signature; from warpsmith.kernels.records import Failure; "
+        "from warpsmith.tools.runs.ledger import signature; from warpsmith.kernels.records import Failure; "
         "print(signature(Failure(stage='verify', kind='mismatch', message='out0 is 7 off'))[0])"
     )
     words = [sys.executable, "-P", "-c", body]

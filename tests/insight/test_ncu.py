@@ -18,9 +18,9 @@ from warpsmith.app.workbench import bench_for
 from warpsmith.kernels.families.registry import specs_for
 from warpsmith.kernels.problem import load_problem
 from warpsmith.kernels.records import Candidate
-from warpsmith.tools import counters_ncu
-from warpsmith.tools.counters import METRICS, standard
-from warpsmith.tools.counters_ncu import (
+from warpsmith.tools.profiling import counters_ncu
+from warpsmith.tools.profiling.counters import METRICS, standard
+from warpsmith.tools.profiling.counters_ncu import (
     Ncu,
     NcuRefused,
     command,
@@ -241,7 +241,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
 def run_runner(payload: dict[str, object], folder: Path) -> subprocess.CompletedProcess[str]:
     path = folder / "payload.json"
     path.write_text(json.dumps(payload))
-    words = [sys.executable, "-P", "-m", "warpsmith.tools.profile_runner", str(path), str(os.getpid())]
+    words = [sys.executable, "-P", "-m", "warpsmith.tools.profiling.profile_runner", str(path), str(os.getpid())]
     return subprocess.run(words, capture_output=True, text=True, check=False, start_new_session=True)
 
 
@@ -262,7 +262,7 @@ def test_the_runner_tells_of_a_plan_that_fails(compiled: dict[str, object], tmp_
 
 def test_the_runner_ends_with_the_process_that_asked(tmp_path: Path) -> None:
     asker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    body = f"import warpsmith.tools.profile_runner as r; r._end_with({asker.pid})"
+    body = f"import warpsmith.tools.profiling.profile_runner as r; r._end_with({asker.pid})"
     waiting = subprocess.Popen([sys.executable, "-P", "-c", body], start_new_session=True)
     time.sleep(0.2)
     assert waiting.poll() is None

@@ -19,8 +19,8 @@ from warpsmith.kernels.records import (
     Quantiles,
 )  # fmt: skip
 from warpsmith.sandbox.worker import RemoteError
-from warpsmith.tools.insight import Insight
-from warpsmith.tools.provenance import (
+from warpsmith.tools.profiling.insight import Insight
+from warpsmith.tools.profiling.provenance import (
     LIBRARY_BELOW,
     StepSamples,
     attribute,

@@ -30,7 +30,7 @@ from warpsmith.kernels.records import (
     RunManifest,
     Speedup,
 )  # fmt: skip
-from warpsmith.tools.store import RunStore
+from warpsmith.tools.runs.store import RunStore
 
 EVIL = "</script><img src=x onerror=alert(1)>\"'{{7*7}}<!--"
 TAGS = {

@@ -4,8 +4,8 @@ import judge_problems as problems
 import pytest
 
 from warpsmith.sandbox.scripted import ScriptedBackend
-from warpsmith.tools.audit import audit, keep, payable, stored
-from warpsmith.tools.session import Session
+from warpsmith.tools.verification.audit import audit, keep, payable, stored
+from warpsmith.tools.verification.session import Session
 
 TEXT = """
 class Model(nn.Module):

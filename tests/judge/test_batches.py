@@ -10,11 +10,11 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from warpsmith.sandbox.scripted import ScriptedBackend
-from warpsmith.tools import oracle
-from warpsmith.tools.batches import find_split
-from warpsmith.tools.checksums import digest
-from warpsmith.tools.session import Session
-from warpsmith.tools.verify import verify
+from warpsmith.tools.verification import oracle
+from warpsmith.tools.verification.batches import find_split
+from warpsmith.tools.verification.checksums import digest
+from warpsmith.tools.verification.session import Session
+from warpsmith.tools.verification.verify import verify
 
 TEXT = """
 class Model(nn.Module):

@@ -8,8 +8,8 @@ import pytest
 from warpsmith.kernels.capture import capture
 from warpsmith.kernels.records import Candidate, KernelStep, LaunchPlan
 from warpsmith.tools.compile import Compiler
-from warpsmith.tools.cross_examine import CrossExaminer, small_enough
-from warpsmith.tools.hidden_shapes import BUDGETS, HiddenShapes
+from warpsmith.tools.verification.cross_examine import CrossExaminer, small_enough
+from warpsmith.tools.verification.hidden_shapes import BUDGETS, HiddenShapes
 
 SUM = """
 extern "C" __global__ void rows(const float* x, float* y) {

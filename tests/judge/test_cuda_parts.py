@@ -14,7 +14,7 @@ from warpsmith.sandbox.cuda.arguments import ArgumentError, Parameter, entry_par
 from warpsmith.sandbox.cuda.driver import LaunchAttribute, LaunchConfig, launch_config
 from warpsmith.sandbox.cuda.library import LibraryError, library_call
 from warpsmith.sandbox.cuda.lock import exclusive
-from warpsmith.tools.statistics import half_width, quantiles, speedup
+from warpsmith.tools.measurement.statistics import half_width, quantiles, speedup
 
 PTX = """
 .version 8.8

@@ -11,8 +11,8 @@ from warpsmith.app.judge import JudgeSettings, run_judge
 from warpsmith.kernels.records import Candidate, KernelStep, LaunchPlan
 from warpsmith.sandbox.emulator.backend import EmulatorBackend
 from warpsmith.tools.compile import Compiler
-from warpsmith.tools.session import Session
-from warpsmith.tools.verify import verify
+from warpsmith.tools.verification.session import Session
+from warpsmith.tools.verification.verify import verify
 
 TEXT = """
 T = torch.DTYPE

@@ -11,7 +11,7 @@ from warpsmith.kernels.records import Candidate, Failure, LibraryStep
 from warpsmith.tools.evaluate import Evaluator, Limits
 from warpsmith.tools.null import NullCompiler, NullEvaluator, PlantedFailure
 from warpsmith.tools.outcomes import provenance, roof_of, status_of
-from warpsmith.tools.store import RunStore
+from warpsmith.tools.runs.store import RunStore
 from warpsmith.tools.target import Target
 
 TARGET = Target(kind="cpu", arch="sm_90", backend="sandbox.scripted:sample_backend")

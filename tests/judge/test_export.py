@@ -12,7 +12,7 @@ from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.problem import load_problem
 from warpsmith.kernels.records import Buffer, Candidate, KernelStep, LaunchPlan, Outcome, Quantiles, RunManifest
 from warpsmith.tools.export import export, model_new, pinned
-from warpsmith.tools.store import RunStore
+from warpsmith.tools.runs.store import RunStore
 
 SOURCE = 'extern "C" __global__ void k(const float* x, float* out) {}\n'
 

@@ -6,11 +6,11 @@ import torch
 
 from warpsmith.kernels.errors import UserError
 from warpsmith.sandbox.scripted import ScriptedBackend
-from warpsmith.tools.compare import compare
-from warpsmith.tools.domains import InputDomain, copy_of, domain_of, redrawn_integers
-from warpsmith.tools.inputs import KINDS, attempts, draw_inputs
-from warpsmith.tools.session import Session
-from warpsmith.tools.verify import verify
+from warpsmith.tools.verification.compare import compare
+from warpsmith.tools.verification.domains import InputDomain, copy_of, domain_of, redrawn_integers
+from warpsmith.tools.verification.inputs import KINDS, attempts, draw_inputs
+from warpsmith.tools.verification.session import Session
+from warpsmith.tools.verification.verify import verify
 
 TEXT = """
 class Model(nn.Module):

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from warpsmith.sandbox.scripted import ScriptedBackend
-from warpsmith.tools.compare_exact import compare_exact, exact_yardstick
-from warpsmith.tools.session import Session
-from warpsmith.tools.verify import verify
+from warpsmith.tools.verification.compare_exact import compare_exact, exact_yardstick
+from warpsmith.tools.verification.session import Session
+from warpsmith.tools.verification.verify import verify
 
 TEXT = """
 class Model(nn.Module):

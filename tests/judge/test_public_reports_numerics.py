@@ -10,11 +10,11 @@ import torch.nn.functional as F
 
 from warpsmith.kernels.errors import UserError
 from warpsmith.sandbox.scripted import ScriptedBackend
-from warpsmith.tools import oracle
-from warpsmith.tools.audit import audit
 from warpsmith.tools.judge import check_plan
-from warpsmith.tools.session import Session
-from warpsmith.tools.verify import verify
+from warpsmith.tools.verification import oracle
+from warpsmith.tools.verification.audit import audit
+from warpsmith.tools.verification.session import Session
+from warpsmith.tools.verification.verify import verify
 
 TEXT = """
 class Model(nn.Module):

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from warpsmith.sandbox.scripted import ScriptedBackend
-from warpsmith.tools.sealed import Sealed
-from warpsmith.tools.session import Session
-from warpsmith.tools.verify import verify
+from warpsmith.tools.verification.sealed import Sealed
+from warpsmith.tools.verification.session import Session
+from warpsmith.tools.verification.verify import verify
 
 DTYPES = [
     torch.float64,

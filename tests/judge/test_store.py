@@ -11,7 +11,7 @@ import pytest
 
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.records import Candidate, KernelStep, LaunchPlan, Outcome, Quantiles, RunManifest
-from warpsmith.tools.store import RunStore
+from warpsmith.tools.runs.store import RunStore
 
 PLAN = LaunchPlan(steps=(KernelStep(kernel="k", grid=(1, 1, 1), block=(32, 1, 1), args=("in0", "out0")),))
 
@@ -134,7 +134,7 @@ def run_script(script: str, *arguments: object) -> subprocess.CompletedProcess:
 
 
 def test_one_writer_at_a_time_and_a_dead_one_does_not_count(tmp_path):
-    opener = "import sys; from warpsmith.tools.store import RunStore as S; S.open(sys.argv[1]); print('open')"
+    opener = "import sys; from warpsmith.tools.runs.store import RunStore as S; S.open(sys.argv[1]); print('open')"
     with created(tmp_path) as store:
         other = run_script(opener, store.folder)
         assert "being written by another process" in other.stderr
@@ -158,7 +158,7 @@ import resource, signal, sys
 from pathlib import Path
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.records import Outcome, Failure
-from warpsmith.tools.store import RunStore
+from warpsmith.tools.runs.store import RunStore
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 store = RunStore.open(sys.argv[1])
 written = 0

@@ -7,8 +7,8 @@ import torch
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.records import Buffer
 from warpsmith.sandbox.scripted import ScriptedBackend
-from warpsmith.tools.session import Session
-from warpsmith.tools.verify import verify
+from warpsmith.tools.verification.session import Session
+from warpsmith.tools.verification.verify import verify
 
 
 def judge(tmp_path, text, kernel, args=("in0", "out0"), *, level="full", buffers=None):

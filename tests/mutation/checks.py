@@ -26,10 +26,10 @@ from warpsmith.kernels.problem import Problem
 from warpsmith.kernels.records import Candidate, CompileReport, Outcome, Quantiles, TimingReport, VerifyReport
 from warpsmith.tools import outcomes
 from warpsmith.tools.compile import Compiler
-from warpsmith.tools.hidden_shapes import Trial, judge_at
+from warpsmith.tools.measurement.timing import CANDIDATE, Samples, timing_report
 from warpsmith.tools.target import Target
-from warpsmith.tools.timing import CANDIDATE, Samples, timing_report
-from warpsmith.tools.verify import run_job
+from warpsmith.tools.verification.hidden_shapes import Trial, judge_at
+from warpsmith.tools.verification.verify import run_job
 
 TARGET = Target(kind="cpu", arch=ARCH)
 
@@ -127,8 +127,8 @@ def entropy_is_secret(folder: Path) -> list[str]:
     from redteam.tasks import AFFINE
 
     from warpsmith.kernels.problem import load_ref
-    from warpsmith.tools.session import _current as current
-    from warpsmith.tools.session import session_for
+    from warpsmith.tools.verification.session import _current as current
+    from warpsmith.tools.verification.session import session_for
 
     ref = written(AFFINE, folder).ref
     assert load_ref(ref) is not None
@@ -145,8 +145,8 @@ def degenerate_problems_are_named(folder: Path) -> list[str]:
     from redteam.arena import Task
     from redteam.tasks import AFFINE, model
 
-    from warpsmith.tools.audit import audit
-    from warpsmith.tools.session import session_for
+    from warpsmith.tools.verification.audit import audit
+    from warpsmith.tools.verification.session import session_for
 
     found = []
     zero = Task("always_zero", model("(x - x.mean(1, keepdim=True)).mean(1) * 0", "torch.rand(8, 16)"), AFFINE.honest)

@@ -21,9 +21,9 @@ class Mutant:
     """Whether it runs in the short selection."""
 
 
-VERIFY, OUTCOMES, COMPARE = "tools/verify.py", "tools/outcomes.py", "tools/compare.py"
-EMULATOR, PTX, SLOTS = "sandbox/emulator/backend.py", "tools/ptx_policy.py", "kernels/slot_text.py"
-JUDGE, EXACT = "tools/judge.py", "tools/compare_exact.py"
+VERIFY, OUTCOMES, COMPARE = "tools/verification/verify.py", "tools/outcomes.py", "tools/verification/compare.py"
+EMULATOR, PTX, SLOTS = "sandbox/emulator/backend.py", "tools/rules/ptx_policy.py", "kernels/slot_text.py"
+JUDGE, EXACT = "tools/judge.py", "tools/verification/compare_exact.py"
 
 MUTANTS = (
     Mutant(
@@ -78,21 +78,21 @@ MUTANTS = (
         ("c34_index_of_a_near_value",),
     ),
     Mutant(
-        "checksums do not mix", "tools/checksums.py",
+        "checksums do not mix", "tools/verification/checksums.py",
         "(piece.to(torch.int64) + _KEYS[0]) * _KEYS[1]", "piece.to(torch.int64) * 0", ("c04_input_zeroed",),
     ),
     Mutant(
-        "only the quick kinds of input", "tools/session.py",
+        "only the quick kinds of input", "tools/verification/session.py",
         'if level == "full" or kind.name in QUICK]', "if kind.name in QUICK]",
         ("c15_epsilon_dropped", "c15_fixed_scale"),
     ),
     Mutant(
-        "inputs can be foretold", "tools/instances.py",
+        "inputs can be foretold", "tools/verification/instances.py",
         'return int.from_bytes(os.urandom(7), "big")', "return 7",
         "entropy_is_secret",
     ),
     Mutant(
-        "constant inputs are never varied", "tools/inputs.py",
+        "constant inputs are never varied", "tools/verification/inputs.py",
         "    inputs = []\n    for position, (value, domain)",
         "    return shipped\n    for position, (value, domain)", ("c08_hard_coded", "c15_fixed_scale"),
     ),
@@ -137,18 +137,18 @@ MUTANTS = (
         "        if time_us < roof.gate_us:\n", "        if False:\n", "roof_is_a_gate", quick=True,
     ),
     Mutant(
-        "ratios upside down", "tools/statistics.py",
+        "ratios upside down", "tools/measurement/statistics.py",
         "np.asarray(baseline[:count], dtype=np.float64) / np.asarray(candidate[:count], dtype=np.float64)",
         "np.asarray(candidate[:count], dtype=np.float64) / np.asarray(baseline[:count], dtype=np.float64)",
         "speedups_have_their_sign", quick=True,
     ),
     Mutant(
-        "baseline and candidate exchanged", "tools/timing.py",
+        "baseline and candidate exchanged", "tools/measurement/timing.py",
         "{name: speedup(values, own) for name, values in others.items()}",
         "{name: speedup(own, values) for name, values in others.items()}", "speedups_have_their_sign",
     ),
     Mutant(
-        "a figure for what was not timed", "tools/timing.py",
+        "a figure for what was not timed", "tools/measurement/timing.py",
         "    own = raw.samples.get(CANDIDATE)\n", "    own = raw.samples.get(CANDIDATE) or (1.0,)\n",
         "what_was_not_timed_has_no_figure",
     ),
@@ -180,7 +180,7 @@ MUTANTS = (
         ("s1_choice_of_another_type",),
     ),
     Mutant(
-        "hidden shapes are skipped", "tools/hidden_shapes.py",
+        "hidden shapes are skipped", "tools/verification/hidden_shapes.py",
         "        if isinstance(found, Failure):\n", "        if False:\n", ("c14_shape_in_a_slot",), quick=True,
     ),
     Mutant(
@@ -197,7 +197,7 @@ MUTANTS = (
         ("t12_prepare_reads_inputs", "t12_prepare_writes_outputs"),
     ),
     Mutant(
-        "no problem is degenerate", "tools/audit.py",
+        "no problem is degenerate", "tools/verification/audit.py",
         "        return not self.accepted and bool(self.tried)\n", "        return True\n",
         "degenerate_problems_are_named",
     ),

@@ -16,8 +16,8 @@ from support.processes import command, descendants, wait_until
 from warpsmith.kernels.problem import load_problem
 from warpsmith.tools.compile import Compiler
 from warpsmith.tools.evaluate import Evaluator, Limits
+from warpsmith.tools.measurement.timing import CANDIDATE, Samples, timing_report
 from warpsmith.tools.target import Target
-from warpsmith.tools.timing import CANDIDATE, Samples, timing_report
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGET = Target(kind="cpu", arch=ARCH)

@@ -10,8 +10,8 @@ import pytest
 from rule_samples import kernel
 
 from warpsmith.kernels.slot_text import MAX_CHARACTERS, refusal
-from warpsmith.tools.ptx_policy import Manifest, check_compiled
-from warpsmith.tools.source_rules import refuse_text
+from warpsmith.tools.rules.ptx_policy import Manifest, check_compiled
+from warpsmith.tools.rules.source_rules import refuse_text
 
 CPP_TEXT = (
     "a < > ( ) { } ; * & if else for [ ] , int = template :: 1 -> ++ ! ~ ? : ' \" /* */ // \\ # %: return [&] 0x1 "

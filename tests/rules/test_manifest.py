@@ -13,8 +13,8 @@ from warpsmith.kernels.device import model_for
 from warpsmith.kernels.families.map import MapFamily
 from warpsmith.kernels.families.registry import FAMILIES, is_template, opt_ins
 from warpsmith.kernels.family import spec_for
-from warpsmith.tools.cubin_symbols import read_symbols
-from warpsmith.tools.ptx_policy import Manifest, check_compiled
+from warpsmith.tools.rules.cubin_symbols import read_symbols
+from warpsmith.tools.rules.ptx_policy import Manifest, check_compiled
 
 
 @pytest.fixture(scope="module")

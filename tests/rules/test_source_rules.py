@@ -6,7 +6,7 @@ import pytest
 from rule_samples import kernel
 
 from warpsmith.kernels.records import Candidate, KernelStep, LaunchPlan
-from warpsmith.tools.source_rules import refuse_source, refuse_text
+from warpsmith.tools.rules.source_rules import refuse_source, refuse_text
 
 SECRET = "wordsthatmaynotbeseen"
 

@@ -21,7 +21,7 @@ from warpsmith.kernels.problem import Problem, load_problem
 from warpsmith.kernels.records import Candidate, Outcome
 from warpsmith.tools.compile import Compiler
 from warpsmith.tools.evaluate import Evaluator, Limits
-from warpsmith.tools.store import Level
+from warpsmith.tools.runs.store import Level
 from warpsmith.tools.target import Target
 
 _FILE = """

@@ -14,7 +14,7 @@ from warpsmith.graph.run import run_search
 from warpsmith.graph.state import SearchSettings
 from warpsmith.kernels.records import Candidate, Outcome, RunManifest
 from warpsmith.tools.null import NullEvaluator
-from warpsmith.tools.store import Level, RunStore, utc_now
+from warpsmith.tools.runs.store import Level, RunStore, utc_now
 
 
 class SlowEvaluator(NullEvaluator):

@@ -1,0 +1,1 @@
+"""How fast is a candidate? Setting the stage, sampling, statistics, baselines."""

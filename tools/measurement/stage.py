@@ -1,0 +1,138 @@
+"""What is set up before every timed run: fresh contents at fresh addresses, poison, nothing left over, a cold L2."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from warpsmith.sandbox.cuda.backend import CudaBackend
+from warpsmith.tools.verification.checksums import memory_of, same_bits
+from warpsmith.tools.verification.outputs import GuardedOutputs, Layout
+
+PLACES = 20
+"""Input and output sets that a graph of short kernels runs on."""
+FEW_PLACES = 5
+"""A graph over fewer sets would replay on what the last one left in L2."""
+MASTERS = 3
+"""Contents that long kernels are given in turn."""
+_PLACES_BYTES = 2 << 30
+_ALIGN = 512
+"""Bytes: what torch's allocator and cudaMalloc align to, so that vector loads work wherever a place lies."""
+_SLACK = 1 << 20
+_FLUSH_OVER_L2 = 3
+_MIN_FLUSH_BYTES = 64 << 20
+_chance = random.SystemRandom()
+
+
+class Place:
+    """Memory for one set of inputs, with room to lie at different addresses."""
+
+    def __init__(self, masters: Sequence[Any], device: torch.device) -> None:
+        self._originals = [(n, value) for n, value in enumerate(masters) if isinstance(value, torch.Tensor)]
+        self._pools = [
+            torch.empty(memory_of(value).numel() + _SLACK, dtype=torch.uint8, device=device)
+            for _, value in self._originals
+        ]
+        self._spans: list[torch.Tensor] = []
+        self.inputs: list[Any] = list(masters)
+        """The set as it lies now; Python numbers as they are."""
+        self.move()
+
+    def move(self) -> None:
+        """Takes other addresses; what was there is no longer part of the set."""
+        self._spans.clear()
+        for (position, value), pool in zip(self._originals, self._pools, strict=True):
+            count = pool.numel() - _SLACK
+            start = _chance.randrange(_SLACK // _ALIGN) * _ALIGN
+            self._spans.append(pool[start : start + count])
+            moved = torch.empty(0, dtype=value.dtype, device=pool.device)
+            offset = (pool.storage_offset() + start) // value.element_size() + value.storage_offset()
+            moved.set_(pool.untyped_storage(), offset, value.shape, value.stride())
+            self.inputs[position] = moved
+
+    def restore(self, masters: Sequence[Any]) -> None:
+        """Copies contents in, bytes between the elements included. Numbers are taken over."""
+        for span, (position, _) in zip(self._spans, self._originals, strict=True):
+            span.copy_(memory_of(masters[position]))
+        for position, value in enumerate(masters):
+            if not isinstance(value, torch.Tensor):
+                self.inputs[position] = value
+
+    def holds(self, masters: Sequence[Any]) -> bool:
+        """Whether the contents are still those that were copied in."""
+        pairs = zip(self._spans, self._originals, strict=True)
+        return all(same_bits(span, memory_of(masters[position])) for span, (position, _) in pairs)
+
+
+class Stage:
+    """Places for inputs and outputs, and the contents that are put there in turn. The first contents are the judged
+    ones, whose references are known; a kernel cannot tell which it is given."""
+
+    def __init__(
+        self, backend: CudaBackend, masters: Sequence[Sequence[Any]], layouts: tuple[Layout, ...], places: int
+    ) -> None:
+        device = backend.torch_device
+        self.backend = backend
+        self._masters = [list(one) for one in masters]
+        self.places = [Place(masters[n % len(masters)], device) for n in range(places)]
+        self.outputs = [GuardedOutputs(layouts, device, slack=_SLACK) for _ in range(places)]
+        self._shift = 0
+        l2 = torch.cuda.get_device_properties(device).L2_cache_size
+        size = max(_MIN_FLUSH_BYTES, _FLUSH_OVER_L2 * l2)
+        self._flush = torch.zeros(size // 4, dtype=torch.int32, device=device)
+        self._sink = torch.zeros((), dtype=torch.int64, device=device)
+        self.restore()
+
+    @property
+    def arguments(self) -> list[list[Any]]:
+        """Inputs by place."""
+        return [place.inputs for place in self.places]
+
+    def move(self) -> None:
+        """Other addresses for all inputs and outputs. Whatever was bound to the old ones is out of date."""
+        for place, outputs in zip(self.places, self.outputs, strict=True):
+            place.move()
+            outputs.move(_chance.randrange(_SLACK // _ALIGN) * _ALIGN)
+
+    def restore(self, *, judged: bool = False) -> None:
+        """Contents chosen by chance; with `judged`, some place certainly gets the judged ones."""
+        few = judged and len(self.places) < len(self._masters)
+        self._shift = 0 if few else _chance.randrange(len(self._masters))
+        for index, place in enumerate(self.places):
+            place.restore(self._masters[(self._shift + index) % len(self._masters)])
+
+    def judged_place(self) -> int | None:
+        """Where the judged contents lie now."""
+        place = -self._shift % len(self._masters)
+        return place if place < len(self.places) else None
+
+    def intact(self, place: int) -> bool:
+        """Whether the inputs of a place are as they were put there."""
+        return self.places[place].holds(self._masters[(self._shift + place) % len(self._masters)])
+
+    def clean(self, *, forget: bool) -> None:
+        """Enqueues what keeps a run from living on an earlier one: poison over outputs, L2 filled with something else
+        and, with `forget`, everything overwritten that nobody owns (memory, shared memory)."""
+        byte = _chance.choice((0xFF, 1 + _chance.randrange(0xFE)))
+        for outputs in self.outputs:
+            outputs.poison(byte)
+        if forget:
+            self.backend.forget()
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Writes more than L2 holds, then reads the older part, so that no dirty lines are left to be
+        written back within the window."""
+        self._flush.add_(1)
+        torch.sum(self._flush[: self._flush.numel() // 3 * 2], 0, out=self._sink)
+
+
+def places_for(set_bytes: int, free_bytes: int) -> int:
+    """How many places short kernels get: contents and places take this many bytes twice. 1 where a graph over them
+    would not help."""
+    room = min(_PLACES_BYTES, free_bytes // 3)
+    count = min(PLACES, room // max(1, 2 * set_bytes))
+    return count if count >= FEW_PLACES else 1

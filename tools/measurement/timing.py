@@ -1,0 +1,262 @@
+"""How fast is a candidate? Paired, interleaved samples on one GPU; statistics are made in another
+process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from warpsmith.kernels.records import CompileReport, Failure, LaunchPlan, Record, Speedup, TimingReport
+from warpsmith.sandbox.cuda.health import LIMITED, SLOWED
+from warpsmith.tools.measurement.contenders import Contender, candidate_contender, module_contenders, stage_for
+from warpsmith.tools.measurement.sampling import Check, Sampler
+from warpsmith.tools.measurement.stage import Stage
+from warpsmith.tools.measurement.statistics import half_width, quantiles, speedup
+from warpsmith.tools.verification.input_sets import InputSet
+from warpsmith.tools.verification.session import Session, session_for
+from warpsmith.tools.verification.verify import compare_output
+
+CANDIDATE = "candidate"
+SHORT_US = 20.0
+"""Kernels below this are timed by replaying a CUDA graph of many launches: events alone would add to
+them."""
+_EARLY_STOP = 3.0
+_MIN_PAIRS, _MAX_PAIRS = 30, 100
+_SCREEN_SAMPLES = 10
+NULL_BUDGET_S = 0.4
+"""For timing a baseline against itself."""
+_ENOUGH = 0.01
+
+
+class TimingRequest(Record):
+    """What is to be timed."""
+
+    level: Literal["screen", "full"]
+    baselines: tuple[str, ...] = ("eager", "compile")
+    """`eager`, or modes of torch.compile: `compile` (default mode), `max-autotune`, `reduce-overhead`."""
+    incumbent_us: float | None = None
+    """Screening stops early on a candidate three times slower than this."""
+    budget_s: float = 0.6
+    """Sampling ends after this, however wide the interval is."""
+    warmup_s: float = 0.05
+    """The mix runs at least so long, and three times that at most, before sampling."""
+
+
+class DeviceState(Record):
+    """What NVML said of the device between the samples."""
+
+    sm_mhz: tuple[int, int]
+    """Least and most."""
+    memory_mhz: tuple[int, int]
+    celsius: tuple[int, int]
+    watts: tuple[float, float]
+    reasons: tuple[str, ...] = ()
+    """Why its clocks were below their best."""
+    dropped_rounds: int = 0
+    """Left out because the device was slowed down."""
+
+
+class Samples(Record):
+    """Raw microseconds by contender; position i of each was taken in the same round."""
+
+    device: str
+    method: str
+    samples: dict[str, tuple[float, ...]]
+    notes: tuple[str, ...] = ()
+    failure: Failure | None = None
+    state: DeviceState | None = None
+    null_test: Speedup | None = None
+    """A baseline against itself, taken once a process: how far this machine's figures can be believed."""
+    overhead_us: float | None = None
+    """What is read where nothing runs."""
+    seconds: float = 0.0
+    """Spent on this candidate."""
+    baselines_s: float = 0.0
+    """Spent on making the baselines, torch.compile above all: once a process, whatever the candidate."""
+
+
+def run_job(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Worker job. Payload: `problem`, `target`, `plan`, `report`, `request`. Gives Samples."""
+    session = session_for(payload)
+    plan = LaunchPlan.model_validate(payload["plan"])
+    report = CompileReport.model_validate(payload["report"])
+    request = TimingRequest.model_validate(payload["request"])
+    return time_candidate(session, plan, report, request).model_dump(mode="json")
+
+
+def time_candidate(session: Session, plan: LaunchPlan, report: CompileReport, request: TimingRequest) -> Samples:
+    """Times a verified candidate against its baselines, alone on the device; outputs of samples that chance picks
+    and of the last one are checked."""
+    backend = session.cuda()
+    began = time.perf_counter()
+    inputs = session.input_set("shipped") or session.input_set("normal")
+    if inputs is None:
+        lacking = Failure(stage="infrastructure", kind="no_reference", message="no inputs to time on")
+        return Samples(device=backend.label, method="none", samples={}, failure=lacking)
+    own = candidate_contender(CANDIDATE, backend.load(report, plan), inputs)
+    notes: list[str] = []
+    others: list[Contender] = []
+    baselines_s = 0.0
+    if request.level == "full":
+        before = time.perf_counter()
+        others, notes = module_contenders(session, inputs, request.baselines)
+        baselines_s = time.perf_counter() - before
+    with session.alone():
+        sampler = Sampler(
+            backend, [own, *others], stage_for(session, inputs, short=False), check=_checker(inputs),
+            health=backend.health,
+        )  # fmt: skip
+        failure, overhead = _measure(session, inputs, sampler, request)
+    if failure is None and inputs.changed():
+        failure = Failure(stage="time", kind="inputs_changed", message="parameters were changed while timing")
+    return Samples(
+        device=backend.label, method=sampler.method, failure=failure,
+        notes=(*notes, *sampler.notes, *_doubts(session.null_test, sampler)),
+        samples={name: tuple(values) for name, values in sampler.samples.items()},
+        state=_state(sampler), null_test=session.null_test, overhead_us=overhead,
+        seconds=time.perf_counter() - began - baselines_s, baselines_s=baselines_s,
+    )  # fmt: skip
+
+
+def _measure(
+    session: Session, inputs: InputSet, sampler: Sampler, request: TimingRequest
+) -> tuple[Failure | None, float | None]:
+    """Warm-up, choice of method, null test, sampling, last check; and what an empty kernel reads."""
+    share = 1.0 if request.level == "full" else 0.1
+    failure = sampler.warm_up(request.warmup_s * share, 3 * request.warmup_s * share)
+    if failure is not None:
+        return failure, None
+    shortest = sampler.probe()
+    if isinstance(shortest, Failure):
+        return shortest, None
+    if shortest < SHORT_US:
+        stage = stage_for(session, inputs, short=True)
+        if len(stage.places) > 1:
+            sampler.use_graphs(stage)
+    overhead = None
+    if request.level == "full":
+        found = sampler.overhead_us()
+        if isinstance(found, Failure):
+            return found, None
+        overhead = found
+        failure = _null_test(session, inputs, sampler)
+    sampler.look()
+    failure = failure or _sample(sampler, request)
+    sampler.look()
+    return failure or sampler.last_look(), overhead
+
+
+def _null_test(session: Session, inputs: InputSet, sampler: Sampler) -> Failure | None:
+    """Once a process: the last contender against itself, under the same protocol."""
+    if session.null_test is not None:
+        return None
+    backend, one = session.cuda(), sampler.contenders[-1]
+    pair = [replace(one, name="first"), replace(one, name="second")]
+    short = sampler.launches > 1
+    trial = Sampler(backend, pair, stage_for(session, inputs, short=short), health=backend.health)
+    if short:
+        trial.use_graphs(stage_for(session, inputs, short=True))
+    failure = _rounds_until(trial, time.perf_counter() + NULL_BUDGET_S, "first")
+    if failure is None and trial.samples["first"]:
+        session.null_test = speedup(trial.samples["second"], trial.samples["first"])
+    return failure
+
+
+def _sample(sampler: Sampler, request: TimingRequest) -> Failure | None:
+    """Rounds until the interval is narrow enough or the budget ends."""
+    deadline = time.perf_counter() + request.budget_s
+    if request.level == "full":
+        return _rounds_until(sampler, deadline, CANDIDATE)
+    taken = sampler.samples[CANDIDATE]
+    while True:
+        failure = sampler.round()
+        slow = bool(taken) and request.incumbent_us is not None and min(taken) > _EARLY_STOP * request.incumbent_us
+        if failure is not None or len(taken) >= _SCREEN_SAMPLES or slow or time.perf_counter() > deadline:
+            return failure
+
+
+def _rounds_until(sampler: Sampler, deadline: float, own: str) -> Failure | None:
+    """Rounds until every ratio to `own` is known to a per cent, or time is up."""
+    taken = sampler.samples[own]
+    while True:
+        failure = sampler.round()
+        enough = len(taken) >= _MIN_PAIRS and _settled(sampler.samples, own)
+        if failure is not None or enough or len(taken) >= _MAX_PAIRS or time.perf_counter() > deadline:
+            return failure
+
+
+def _settled(samples: Mapping[str, Sequence[float]], own: str) -> bool:
+    """Whether every ratio's interval is within one per cent."""
+    return all(half_width(speedup(values, samples[own])) < _ENOUGH for name, values in samples.items() if name != own)
+
+
+def _checker(inputs: InputSet) -> Check:
+    """Judges what a timed run left: outputs, guard zones, inputs."""
+
+    def check(stage: Stage, place: int) -> Failure | None:
+        outputs = stage.outputs[place]
+        for index, value in enumerate(outputs.tensors):
+            found = compare_output(inputs, index, value)
+            if found.problem is not None:
+                message = f"out{index} of a timed run: {found.problem}"
+                return Failure(stage="time", kind="mismatch", message=message)
+        broken = outputs.broken_guards()
+        if broken:
+            names = ", ".join(f"out{index}" for index in broken)
+            return Failure(stage="time", kind="guard", message=f"a timed run writes outside of {names}")
+        if not stage.intact(place):
+            return Failure(stage="time", kind="inputs_changed", message="inputs were changed by a timed run")
+        return None
+
+    return check
+
+
+def _doubts(null_test: Speedup | None, sampler: Sampler) -> list[str]:
+    """What speaks against the figures taken here."""
+    found = []
+    if null_test is not None and not (null_test.low - _ENOUGH <= 1 <= null_test.high + _ENOUGH):
+        found.append(f"a baseline against itself gives {null_test.value:.3f} here: smaller differences mean nothing")
+    if sampler.dropped:
+        found.append(f"{len(sampler.dropped)} rounds left out: {', '.join(sorted(set(sampler.dropped)))}")
+    if sampler.backend.health.strangers():
+        found.append("another process computes on this GPU: times may be longer than they should be")
+    return found
+
+
+def _state(sampler: Sampler) -> DeviceState | None:
+    """The sampler's readings in short."""
+    seen = sampler.readings
+    if not seen:
+        return None
+    bits = 0
+    for reading in seen:
+        bits |= reading.reasons
+
+    def span(name: str) -> tuple[Any, Any]:
+        values = [getattr(reading, name) for reading in seen]
+        return min(values), max(values)
+
+    return DeviceState(
+        sm_mhz=span("sm_mhz"), memory_mhz=span("memory_mhz"), celsius=span("celsius"), watts=span("watts"),
+        reasons=tuple(text for bit, text in (SLOWED | LIMITED).items() if bits & bit),
+        dropped_rounds=len(sampler.dropped),
+    )  # fmt: skip
+
+
+def timing_report(raw: Samples) -> TimingReport | None:
+    """Statistics of raw samples; None where the candidate was not timed."""
+    own = raw.samples.get(CANDIDATE)
+    if not own or raw.failure is not None:
+        return None
+    others = {name: values for name, values in raw.samples.items() if name != CANDIDATE and values}
+    return TimingReport(
+        device=raw.device,
+        time_us=quantiles(own),
+        baseline_us={name: quantiles(values) for name, values in others.items()},
+        speedup={name: speedup(values, own) for name, values in others.items()},
+        launch_overhead_us=raw.overhead_us,
+        seconds=raw.seconds,
+        method=raw.method,
+    )

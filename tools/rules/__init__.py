@@ -1,0 +1,1 @@
+"""What a candidate may hold: its source, its PTX, its cubin."""

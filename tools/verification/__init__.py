@@ -1,0 +1,1 @@
+"""Is a candidate right? Inputs, references, the numerical rule, hidden shapes, audits."""

@@ -1,0 +1,235 @@
+"""Whether a problem's own checks tell a right answer from trivial ones: asked once, before any agent is paid."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+
+from warpsmith.kernels.problem import Instance
+from warpsmith.kernels.records import Record
+from warpsmith.tools.compile_cache import default_cache_dir
+from warpsmith.tools.runs.store import write_atomically
+from warpsmith.tools.verification import oracle
+from warpsmith.tools.verification.compare import RULE_VERSION
+from warpsmith.tools.verification.domains import computable
+from warpsmith.tools.verification.input_sets import InputSet
+from warpsmith.tools.verification.inputs import KINDS
+from warpsmith.tools.verification.session import Session, session_for
+from warpsmith.tools.verification.verify import compare_output
+
+Answer = Callable[[InputSet], Sequence[torch.Tensor]]
+"""What a kernel would give that does not do the work; raises Undefined where it cannot be had."""
+_LOWER = {torch.float64: 23, torch.float32: 10, torch.float16: 7, torch.bfloat16: 3}
+"""Bits after the leading one of the next lower precision: float32, TF32 and float16, bfloat16, float8."""
+_LOWER_NAMES = {23: "float32", 10: "float16 or TF32", 7: "bfloat16", 3: "float8"}
+
+
+class Audit(Record):
+    """What was found. `accepted` names the answers that every kind of input takes for right."""
+
+    problem_hash: str
+    rule: int = RULE_VERSION
+    device: str
+    """`cpu` or `cuda`: eager's own error, the yardstick, differs."""
+    accepted: tuple[str, ...] = ()
+    tried: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+    """Kinds of input that were needed to tell."""
+    seconds: float = 0.0
+
+    @property
+    def payable(self) -> bool:
+        """Whether a verdict on this problem may be paid for."""
+        return not self.accepted and bool(self.tried)
+
+    def warnings(self) -> list[str]:
+        """The findings as sentences for users."""
+        return [f"this problem cannot tell {answer} from a right answer" for answer in self.accepted]
+
+
+def run_job(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Worker job. Payload: `problem`, `target`, `problem_hash`. Gives an Audit."""
+    session = session_for(payload)
+    with session.alone():
+        return audit(session, payload["problem_hash"]).model_dump(mode="json")
+
+
+def audit(session: Session, problem_hash: str) -> Audit:
+    """Holds each trivial answer against the judge's rule, kind by kind, until one kind refuses it."""
+    began = time.perf_counter()
+    answers: dict[str, Answer] | None = None
+    standing: dict[str, Answer] = {}
+    used = []
+    told: set[str] = set()
+    for kind in KINDS:
+        if not kind.judged or (answers is not None and not standing):
+            continue
+        inputs = session.input_set(kind.name)
+        if inputs is None:
+            continue
+        if answers is None:
+            answers = dict(_answers(session, inputs))
+            standing = dict(answers)
+        used.append(kind.name)
+        for name, answer in list(standing.items()):
+            found = _accepted(inputs, answer)
+            told.update([name] if found else [])
+            if found is False:
+                del standing[name]
+    return Audit(
+        problem_hash=problem_hash, device=session.backend.torch_device.type,
+        accepted=tuple(name for name in standing if name in told),
+        tried=tuple(answers or ()), kinds=tuple(used), seconds=time.perf_counter() - began,
+    )  # fmt: skip
+
+
+def stored(problem_hash: str, device: str) -> Audit | None:
+    """The audit of a problem on a kind of device (`cpu`, `cuda`), if this version of the rule has made one."""
+    try:
+        return Audit.model_validate_json(_path(problem_hash, device).read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def keep(found: Audit) -> None:
+    """Stores an audit in the cache folder."""
+    path = _path(found.problem_hash, found.device)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, found.model_dump_json(indent=1).encode())
+
+
+def payable(problem_hash: str, device: str) -> bool:
+    """Whether verdicts on a problem may be paid for: it was audited and tells all trivial answers apart."""
+    found = stored(problem_hash, device)
+    return found is not None and found.payable
+
+
+def _path(problem_hash: str, device: str) -> Path:
+    return default_cache_dir() / "audits" / f"{problem_hash}-{device}-{RULE_VERSION}.json"
+
+
+class _SaysNothing(Exception):
+    """The answer is the right one on these inputs."""
+
+
+def _accepted(inputs: InputSet, answer: Answer) -> bool | None:
+    """Whether the judge takes an answer for right on one set; None where the set cannot say."""
+    try:
+        values = answer(inputs)
+    except _SaysNothing:
+        return None
+    except oracle.Undefined:
+        return False
+    except Exception as error:
+        if oracle.is_out_of_memory(error):
+            return False
+        raise
+    if [tuple(value.shape) for value in values] != [layout.shape for layout in inputs.layouts]:
+        return False
+    return all(compare_output(inputs, index, value).problem is None for index, value in enumerate(values))
+
+
+def _answers(session: Session, inputs: InputSet) -> Iterator[tuple[str, Answer]]:
+    """Trivial answers that make sense for a problem with such inputs and outputs."""
+    yield "zeros", lambda one: [_filled(one, index, 0.0) for index in range(len(one.layouts))]
+    yield "a constant", lambda one: _means(session, one)
+    floats = [n for n, value in enumerate(inputs.inputs) if _is_float(value) and value.numel()]
+    for position in floats:
+        yield f"a copy of in{position}", partial(_copies, position=position)
+    yield "the answer for other inputs", lambda one: oracle.eager(one.instance, session.another(one))
+    if any(tensor.is_floating_point() for tensor in inputs.instance.module.parameters()):
+        yield "the answer without weights", lambda one: oracle.eager(_without_weights(one), one.inputs)
+    for position in floats:
+        if inputs.inputs[position].dim() and inputs.inputs[position].shape[-1] > 1:
+            yield f"the answer without the last of in{position}", partial(_cut_short, position=position)
+    results = [layout.dtype for layout in inputs.layouts if layout.dtype in _LOWER]
+    if results:
+        bits = min(_LOWER[dtype] for dtype in results)
+        yield f"the answer in {_LOWER_NAMES[bits]}", lambda one: _coarse(one, bits)
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
+def _means(session: Session, inputs: InputSet) -> list[torch.Tensor]:
+    """Each output filled with the mean that it has for other inputs."""
+    others = oracle.eager(inputs.instance, session.another(inputs))
+    found = []
+    for index, value in enumerate(others):
+        wide = computable(value).double()
+        finite = wide[wide.isfinite()]
+        found.append(_filled(inputs, index, float(finite.mean()) if finite.numel() else 0.0))
+    return found
+
+
+def _filled(inputs: InputSet, index: int, value: float) -> torch.Tensor:
+    layout = inputs.layouts[index]
+    plain = torch.full(layout.shape, value, dtype=torch.float64, device=inputs.device)
+    return (plain if layout.dtype.is_floating_point else plain.round_()).to(layout.dtype)
+
+
+def _copies(inputs: InputSet, position: int) -> list[torch.Tensor]:
+    """An input, repeated or cut to the shape of each output."""
+    flat = inputs.inputs[position].reshape(-1)
+    found = []
+    for layout in inputs.layouts:
+        count = 1
+        for size in layout.shape:
+            count *= size
+        repeats = -(-count // flat.numel())
+        found.append(flat.repeat(repeats)[:count].view(layout.shape).to(layout.dtype))
+    return found
+
+
+def _cut_short(inputs: InputSet, position: int) -> Sequence[torch.Tensor]:
+    """The module on inputs of which the last elements along the last dimension are left out."""
+    values = list(inputs.inputs)
+    values[position] = values[position].clone()
+    values[position][..., -1] = 0
+    return oracle.eager(inputs.instance, values)
+
+
+def _coarse(inputs: InputSet, bits: int) -> Sequence[torch.Tensor]:
+    """The module on inputs and weights of fewer bits, its results of fewer bits."""
+
+    def cut(value: torch.Tensor) -> torch.Tensor:
+        wide = computable(value).double()
+        fraction, exponent = torch.frexp(wide)
+        scale = 2.0 ** (bits + 1)
+        return ((fraction * scale).round_() / scale * torch.exp2(exponent.double())).to(value.dtype)
+
+    values = [cut(value) if _is_float(value) else value for value in inputs.inputs]
+    right = oracle.eager(inputs.instance, inputs.inputs)
+    found = oracle.eager(_changed(inputs, cut), values)
+    found = tuple(cut(value) if value.is_floating_point() else value for value in found)
+    if all(torch.equal(one, other) for one, other in zip(found, right, strict=True)):
+        # Whole numbers keep their values in few bits.
+        raise _SaysNothing
+    return found
+
+
+def _without_weights(inputs: InputSet) -> Instance:
+    module = copy.deepcopy(inputs.instance.module)
+    with torch.no_grad():
+        for tensor in module.parameters():
+            tensor.zero_()
+    return Instance(module, [], {}, inputs.instance.structure, inputs.instance.draw_inputs)
+
+
+def _changed(inputs: InputSet, change: Callable[[torch.Tensor], torch.Tensor]) -> Instance:
+    """The instance with its floating parameters and buffers changed."""
+    module = copy.deepcopy(inputs.instance.module)
+    with torch.no_grad():
+        for tensor in (*module.parameters(), *module.buffers()):
+            if tensor.is_floating_point():
+                tensor.copy_(change(tensor))
+    found = inputs.instance
+    return Instance(module, [], {}, found.structure, found.draw_inputs)

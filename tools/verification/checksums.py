@@ -1,0 +1,80 @@
+"""Bytes of tensors: whether they are equal, whether they changed."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from warpsmith.tools.verification.sealed import Sealed
+
+_KEYS = tuple((secrets.randbits(62) << 1) | 1 for _ in range(3))
+_PIECE = 1 << 22
+"""Words mixed at a time: bounds the temporaries, eight bytes a word each."""
+
+
+_PIECE = 1 << 22
+"""Words that a digest takes at a time."""
+
+
+def memory_of(value: torch.Tensor) -> torch.Tensor:
+    """All bytes behind a tensor, gaps included, as a flat uint8 view."""
+    return torch.empty(0, dtype=torch.uint8, device=value.device).set_(value.untyped_storage())
+
+
+def same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Whether two flat uint8 tensors are equal."""
+    return all(torch.equal(a, b) for a, b in zip(_words(first), _words(second), strict=True))
+
+
+def checksum(raw: torch.Tensor) -> tuple[int, int]:
+    """Sums, plain and weighted by position, over the words of a flat uint8 tensor, each mixed with a key that only
+    this process knows: who can write to the memory cannot choose changes that cancel. Good within one process."""
+    total = weighted = start = 0
+    for words in _words(raw):
+        for begin in range(0, words.numel(), _PIECE):
+            piece = words[begin : begin + _PIECE]
+            mixed = (piece.to(torch.int64) + _KEYS[0]) * _KEYS[1]
+            mixed ^= mixed >> 31
+            mixed *= _KEYS[2]
+            mixed ^= mixed >> 29
+            total += int(mixed.sum())
+            places = torch.arange(start, start + piece.numel(), device=raw.device).mul_(2).add_(1)
+            weighted += int(mixed.mul_(places).sum())
+            start += piece.numel()
+    return total, weighted
+
+
+def _words(raw: torch.Tensor) -> Iterator[torch.Tensor]:
+    """A flat uint8 tensor as int32, then what is left over as bytes."""
+    whole = raw.numel() // 16384 * 16384
+    if whole:
+        yield raw[:whole].view(torch.int32)
+    if raw.numel() > whole:
+        yield raw[whole:]
+
+
+def digest(raw: torch.Tensor, key: int) -> int:
+    """A sum over a flat uint8 tensor whose weights come from a secret key: two tensors that differ have the same one
+    with a chance of about 2**-32, whoever made them."""
+    generator = torch.Generator(device=raw.device).manual_seed(key)
+    total = 0
+    for words in _words(raw):
+        for start in range(0, words.numel(), _PIECE):
+            piece = words[start : start + _PIECE]
+            weights = torch.empty(piece.numel(), dtype=torch.int64, device=raw.device)
+            weights.random_(-(2**63), None, generator=generator).bitwise_or_(1)
+            total += int((weights * piece.to(torch.int64)).sum())
+    return total % 2**64
+
+
+def sums_of(named: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    """Checksums of the memory of the tensors among these values, by name; sealed ones as they lie."""
+    memories = {name: value.memory if isinstance(value, Sealed) else value for name, value in named.items()}
+    return {
+        name: checksum(memory_of(value))
+        for name, value in memories.items()
+        if isinstance(value, torch.Tensor) and value.numel()
+    }

@@ -1,0 +1,172 @@
+"""The rule for outputs of integers and booleans: exact, but for ties and for what rounding explains."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from warpsmith.tools.verification.compare import Comparison, aligned_chunks
+from warpsmith.tools.verification.sealed import Sealed, opened
+
+_FINE_STEPS = 0.25
+"""Share of elements at which eager misses: above it integers are counted in steps finer than the rounding."""
+_LITTLE = 0.01
+"""Share of the spread of the values that the deviations of such integers stay below."""
+_TELLING = 0.5
+"""Share of an input's values that may equal the one at the right position, unless that is the extremum."""
+_NEAR = 2.0
+"""Mean deviation up to which integers count as rounded; positions of nearly equal values lie anywhere."""
+_EXACT_ROOM = 4
+"""Times the share of integers at which eager differs from float64 that a candidate may have: which elements lie
+so near to a step that rounding decides is a matter of the order of operations."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExactYardstick:
+    """What eager gives for an output of integers or booleans, and how far that is from float64."""
+
+    eager: torch.Tensor | Sealed
+    share: float
+    """Of the elements at which eager differs from float64."""
+    largest: float
+    """Eager's largest deviation from float64."""
+    mean: float = 0.0
+    """Eager's mean deviation where it deviates."""
+    spread: float = 0.0
+    """Standard deviation of float64's integers."""
+
+    @property
+    def fine(self) -> bool:
+        """Whether the step between integers is finer than the rounding: eager misses often, by little in proportion."""
+        often = self.share > _FINE_STEPS and self.largest > 1
+        return often and _EXACT_ROOM * self.largest <= _LITTLE * self.spread
+
+    @property
+    def positions(self) -> bool:
+        """Whether eager's deviations look like those of positions: far, where they occur."""
+        return not self.fine and self.mean > _NEAR
+
+
+def exact_yardstick(reference: torch.Tensor, eager: torch.Tensor) -> ExactYardstick:
+    """Measures eager's integers or booleans against those that float64 leads to."""
+    count = max(1, eager.numel())
+    differing = largest = apart = total = square = 0.0
+    for truth, value in aligned_chunks(reference, eager):
+        size = _wide(truth).abs()
+        total, square = total + float(size.sum()), square + float(size.square().sum())
+        differs = truth != value
+        far = _apart(truth, value)[differs]
+        differing += float(differs.sum())
+        largest, apart = max(largest, _largest(far)), apart + float(far.sum())
+    spread = math.sqrt(max(0.0, square / count - (total / count) ** 2))
+    return ExactYardstick(eager, differing / count, largest, apart / max(1.0, differing), spread)
+
+
+def wider_exact(first: ExactYardstick, other: ExactYardstick) -> ExactYardstick:
+    """The first, with the larger deviation of both; shares of few elements can be zero by luck."""
+    return replace(
+        first,
+        share=max(first.share, other.share),
+        largest=max(first.largest, other.largest),
+        mean=max(first.mean, other.mean),
+        spread=max(first.spread, other.spread),
+    )
+
+
+def compare_exact(
+    value: torch.Tensor, reference: torch.Tensor | Sealed, measure: ExactYardstick, inputs: Sequence[Any]
+) -> Comparison:
+    """Each integer or boolean must equal what float64 or what eager gives. Two things excuse others: both are
+    positions of equal values along a dimension of an input (either of the tied positions is right), or they are
+    about as few and as near as the elements at which eager itself rounds to another integer than float64."""
+    wrong, far, apart = 0, 0, 0.0
+    chunks = zip(aligned_chunks(reference, value), aligned_chunks(measure.eager, value), strict=True)
+    for (truth, chunk), (eager, _) in chunks:
+        differs = (chunk != truth) & (chunk != eager)
+        nearer = torch.minimum(_apart(chunk, truth), _apart(chunk, eager))[differs]
+        wrong += nearer.numel()
+        far += int((nearer > measure.largest).sum())
+        apart = max(apart, _largest(nearer))
+    if wrong == 0:
+        return Comparison(None, 0.0)
+    if _excused(measure, value.numel(), wrong, far, apart):
+        return Comparison(None, apart)
+    if value.dtype is not torch.bool and _tied(value, opened(reference), opened(measure.eager), inputs):
+        return Comparison(None, 0.0)
+    what = "booleans" if value.dtype is torch.bool else "integers"
+    return Comparison(None, None, f"{wrong} of {value.numel()} {what} equal neither float64's nor eager's")
+
+
+def _excused(measure: ExactYardstick, count: int, wrong: int, far: int, apart: float) -> bool:
+    """Whether `wrong` of `count` elements, `apart` at most and `far` of them farther than eager ever is, are what
+    rounding explains.
+
+    Where the step between integers is finer than the rounding the distance decides, as it does for floats. Elsewhere
+    the elements are few, and as near as eager's: more than half only where eager differs at about as many (three
+    standard deviations), else a result that is off by one everywhere would pass. That another order of operations
+    doubles a deviation is about as rare as two of eager's at once. Positions have no distance: there they are as few as
+    eager's, and never most.
+    """
+    if measure.fine:
+        return apart <= _EXACT_ROOM * measure.largest
+    most = measure.share * count + 3 * math.sqrt(count * measure.share * (1 - measure.share))
+    if measure.positions:
+        return wrong <= math.ceil(min(most, count / 2))
+    most = math.ceil(max(most, min(_EXACT_ROOM * measure.share * count, count / 2)))
+    doubled = math.floor(measure.share**2 * count)
+    return wrong <= most and far <= doubled and apart <= _EXACT_ROOM * max(1.0, measure.largest)
+
+
+def _apart(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    return (_wide(first) - _wide(second)).abs()
+
+
+def _wide(value: torch.Tensor) -> torch.Tensor:
+    return value.to(torch.complex128) if value.is_complex() else value.double()
+
+
+def _largest(errors: torch.Tensor) -> float:
+    return float(errors.max()) if errors.numel() else 0.0
+
+
+def _tied(value: torch.Tensor, reference: torch.Tensor, eager: torch.Tensor, inputs: Sequence[Any]) -> bool:
+    """Whether some input has equal values at both positions, along one of its dimensions, wherever eager's
+    position is not the one given."""
+    truth = reference.to(value.device).long()
+    index = torch.where(value == eager, truth, value.long())
+    for tensor in inputs:
+        if not isinstance(tensor, torch.Tensor):
+            continue
+        for dim in range(tensor.dim()):
+            both = _fits(tensor, dim, index) and _fits(tensor, dim, truth)
+            if both and _equal_at(tensor, dim, index, truth):
+                return True
+    return False
+
+
+def _fits(tensor: torch.Tensor, dim: int, index: torch.Tensor) -> bool:
+    kept = [1 if d == dim else size for d, size in enumerate(tensor.shape)]
+    dropped = [size for d, size in enumerate(tensor.shape) if d != dim]
+    if list(index.shape) not in (kept, dropped):
+        return False
+    return bool(((index >= 0) & (index < tensor.shape[dim])).all())
+
+
+def _equal_at(tensor: torch.Tensor, dim: int, index: torch.Tensor, truth: torch.Tensor) -> bool:
+    """Whether the values are equal, and tell the right positions from others: in a mask that is zero throughout all
+    positions are alike, whatever they are positions of."""
+    shape = [1 if d == dim else size for d, size in enumerate(tensor.shape)]
+    found, expected = (tensor.gather(dim, at.reshape(shape)) for at in (index, truth))
+    if not torch.equal(found, expected):
+        return False
+    alike = (tensor == expected).double().mean()
+    if float(alike) < _TELLING:
+        return True
+    extreme = torch.equal(expected, tensor.amax(dim, keepdim=True)) or torch.equal(
+        expected, tensor.amin(dim, keepdim=True)
+    )
+    return extreme and bool((tensor != expected).any())

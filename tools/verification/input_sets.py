@@ -1,0 +1,270 @@
+"""Makes the inputs of a kind with what the module should give for them, under entropy that nobody else sees."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from warpsmith.kernels.problem import Instance, Problem
+from warpsmith.sandbox.backend import Argument
+from warpsmith.tools.verification import oracle
+from warpsmith.tools.verification.checksums import sums_of
+from warpsmith.tools.verification.compare import Yardstick, wider, yardstick
+from warpsmith.tools.verification.compare_exact import ExactYardstick, exact_yardstick, wider_exact
+from warpsmith.tools.verification.domains import InputDomain
+from warpsmith.tools.verification.inputs import KINDS, Kind, attempts, draw_inputs, never_varied
+from warpsmith.tools.verification.instances import Instances, named_inputs, new_seed
+from warpsmith.tools.verification.outputs import Layout, layout_of
+from warpsmith.tools.verification.sealed import Sealed, opened
+
+_FEW = 64
+"""Outputs of at most so many elements, a loss for example, have an error that may be small by luck."""
+_DRAWS = 4
+_TF32_SHOWS = 8
+"""Times the error without TF32 from which on eager's error is TF32's."""
+_MANY = 0.01
+"""Share of NaN and infinities among the elements of a reference that is worth a note."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputSet:
+    """Inputs of one kind with what the module should give for them."""
+
+    kind: Kind
+    instance: Instance
+    inputs: list[Any]
+    references: tuple[torch.Tensor | Sealed, ...]
+    """Sealed where candidates share the memory."""
+    yardsticks: tuple[Yardstick | ExactYardstick, ...]
+    """The latter for outputs of integers and booleans."""
+    layouts: tuple[Layout, ...]
+    sums: Mapping[str, tuple[int, int]]
+    """Checksums of inputs, parameters and references before any candidate ran."""
+    notes: tuple[str, ...]
+    made_s: float = 0.0
+    """Seconds that making it took."""
+
+    @property
+    def bytes(self) -> int:
+        """Memory held, weights aside."""
+        held = [*self.inputs, *_judged_by(self.references, self.yardsticks).values()]
+        return sum(value.nbytes for value in held if isinstance(value, (torch.Tensor, Sealed)))
+
+    @property
+    def device(self) -> torch.device:
+        """Where the inputs lie."""
+        return next(value.device for value in self.inputs if isinstance(value, torch.Tensor))
+
+    def arguments(self) -> dict[str, Argument]:
+        """`inN` and `param:NAME` for a launch."""
+        return named_inputs(self.inputs) | {
+            f"param:{name}": tensor for name, tensor in self.instance.parameters.items()
+        }
+
+    def changed(self) -> list[str]:
+        """Names of inputs and parameters whose memory is no longer what it was."""
+        return [name for name, total in sums_of(self.arguments()).items() if total != self.sums[name]]
+
+    def spoilt(self) -> bool:
+        """Whether somebody wrote into inputs, parameters or references."""
+        everything = {**self.arguments(), **_judged_by(self.references, self.yardsticks)}
+        return sums_of(everything) != self.sums
+
+
+@dataclass(slots=True)
+class SetMaker:
+    """Makes the input sets of one problem on one device. No two sets share their entropy."""
+
+    problem: Problem
+    device: torch.device
+    dropped: dict[str, str] = field(default_factory=dict)
+    """Kinds that this problem does not admit, with the reason."""
+    sealed: bool = False
+    """Whether what candidates are held against is kept unreadable."""
+    budget_bytes: int | None = None
+    """Memory of the device that a reference may take in the making; None: as much as there is."""
+    host_above: int | None = None
+    """References of more bytes are kept in host memory, which no kernel reaches, and compared piece by piece."""
+    instances: Instances = field(init=False)
+    _shipped_finite: bool | None = None
+    """None: the shipped inputs have not been run."""
+    _tf32: bool = False
+    """Whether eager rounds float32 to TF32 somewhere."""
+
+    def __post_init__(self) -> None:
+        self.instances = Instances(self.problem, self.device)
+
+    @property
+    def knows_shipped(self) -> bool:
+        """Whether the shipped inputs have been run, which other kinds are held against."""
+        return self._shipped_finite is not None
+
+    def fresh(self, turn: int) -> list[Any]:
+        """Another draw of the shipped distribution, for timing."""
+        return self.instances.shipped.fresh_inputs(new_seed() + turn)
+
+    def another(self, made: InputSet) -> list[Any]:
+        """Other inputs of the same kind for the same module."""
+        return draw_inputs(made.kind, made.instance, self.instances.domains, seed=new_seed())
+
+    def reset(self) -> None:
+        """Draws everything anew at the next use, weights too."""
+        self.instances.reset()
+        self._shipped_finite = None
+        self.dropped.clear()
+
+    def make(self, kind: Kind, *, on_cpu_at_need: bool = False) -> InputSet | None:
+        """The set of a kind, or None, with the reason in `dropped`, where the problem does not admit it."""
+        began = time.perf_counter()
+        if kind.draw is not None and not self.knows_shipped:
+            # Whether the shipped inputs give finite outputs decides what other kinds must give.
+            self.make(next(one for one in KINDS if one.draw is None), on_cpu_at_need=on_cpu_at_need)
+        shipped = self.instances.shipped
+        domains = self.instances.domains
+        for tried, signed in attempts(domains) if kind.draw is not None else [(domains, True)]:
+            instance = shipped if kind.draw is None else self.instances.varied(kind)
+            inputs = draw_inputs(kind, instance, tried, seed=new_seed(), signed=signed)
+            made = self._referenced(kind, instance, inputs, on_cpu_at_need)
+            if isinstance(made, InputSet):
+                made = replace(made, notes=(*made.notes, *never_varied(tried)))
+                made = self._with_more_draws(made, tried, signed)
+                return replace(made, made_s=time.perf_counter() - began)
+            self.dropped[kind.name] = made
+        return None
+
+    def _with_more_draws(self, made: InputSet, domains: Sequence[InputDomain], signed: bool) -> InputSet:
+        """Where an output has few elements, eager's error on further draws is counted in."""
+        counts = [truth.numel() for truth in made.references]
+        if not counts or min(counts) > _FEW or not made.kind.judged:
+            return made
+        measures = list(made.yardsticks)
+        for _ in range(1, _DRAWS):
+            other = draw_inputs(made.kind, made.instance, domains, seed=new_seed(), signed=signed)
+            try:
+                produced = oracle.eager(made.instance, other)
+                truths = oracle.reference64(made.instance, other).outputs
+            except oracle.Undefined:
+                continue
+            for index, (measure, truth, value) in enumerate(zip(measures, truths, produced, strict=True)):
+                if isinstance(measure, Yardstick):
+                    measures[index] = wider(measure, yardstick(truth, value))
+                else:
+                    measures[index] = wider_exact(measure, exact_yardstick(truth, value))
+        return replace(made, yardsticks=tuple(measures))
+
+    def _referenced(self, kind: Kind, instance: Instance, inputs: list[Any], on_cpu_at_need: bool) -> InputSet | str:
+        """The set with its references, or why these inputs are of no use."""
+        try:
+            produced = oracle.eager(instance, inputs)
+            reference = (
+                oracle.reference64(
+                    instance, inputs, on_cpu_at_need=on_cpu_at_need, produced=produced, budget_bytes=self.budget_bytes
+                )
+                if kind.judged
+                else oracle.Reference(produced)
+            )
+        except oracle.Undefined as error:
+            return f"undefined for these values ({error})"
+        shapes = [tuple(value.shape) for value in produced]
+        if shapes != [tuple(value.shape) for value in reference.outputs]:
+            return "float64 gives outputs of other shapes"
+        measures = self._measures(kind, instance, inputs, reference.outputs, produced)
+        refusal = self._refused(kind, [one for one in measures if isinstance(one, Yardstick)])
+        if refusal is not None:
+            return refusal
+        self.dropped.pop(kind.name, None)
+        notes = (*reference.notes, *_nonfinite_notes(kind, measures, reference.outputs))
+        layouts = tuple(layout_of(value) for value in produced)
+        references, kept = self._kept(reference.outputs, measures)
+        made = InputSet(kind, instance, inputs, references, kept, layouts, {}, notes)
+        return replace(made, sums=sums_of({**made.arguments(), **_judged_by(references, kept)}))
+
+    def _refused(self, kind: Kind, measures: Sequence[Yardstick]) -> str | None:
+        """Why the references of a kind cannot judge anything, or None."""
+        finite = all(measure.finite for measure in measures)
+        if kind.draw is None:
+            self._shipped_finite = finite
+        if not kind.judged:
+            return None
+        if not all(measure.eager_agrees for measure in measures):
+            return "eager PyTorch is not finite where float64 is"
+        if not finite and self._shipped_finite and kind.draw is not None:
+            return "the float64 reference is not finite"
+        return None
+
+    def _measures(
+        self,
+        kind: Kind,
+        instance: Instance,
+        inputs: list[Any],
+        truths: Sequence[torch.Tensor],
+        produced: Sequence[torch.Tensor],
+    ) -> tuple[Yardstick | ExactYardstick, ...]:
+        """Yardsticks of all outputs, with eager's own lower precision where it has one."""
+        measures: list[Yardstick | ExactYardstick] = [
+            yardstick(truth, value) if value.is_floating_point() else exact_yardstick(truth, value)
+            for truth, value in zip(truths, produced, strict=True)
+        ]
+        narrow = next(iter(self.instances.traits.narrow), None)
+        strict = self._strict(kind, instance, inputs)
+        for index, (measure, truth, value) in enumerate(zip(measures, truths, produced, strict=True)):
+            if not isinstance(measure, Yardstick) or value.dtype in oracle.NARROW:
+                continue
+            if narrow is not None:
+                measures[index] = replace(measure, inside=narrow)
+            elif strict is not None:
+                other = yardstick(truth, strict[index]).eager_rms
+                if measure.eager_rms > _TF32_SHOWS * other:
+                    self._tf32 = True
+                    measures[index] = replace(measure, inside=torch.float32, strict_rms=other)
+        return tuple(measures)
+
+    def _strict(self, kind: Kind, instance: Instance, inputs: list[Any]) -> tuple[torch.Tensor, ...] | None:
+        """Eager's outputs without TF32 where eager may use it: asked once, of the shipped inputs."""
+        possible = self.device.type == "cuda" and torch.backends.cudnn.allow_tf32
+        if not kind.judged or not possible or not (kind.draw is None or self._tf32):
+            return None
+        return oracle.eager_without_tf32(instance, inputs)
+
+    def _kept(
+        self, references: tuple[torch.Tensor, ...], measures: tuple[Yardstick | ExactYardstick, ...]
+    ) -> tuple[tuple[torch.Tensor | Sealed, ...], tuple[Yardstick | ExactYardstick, ...]]:
+        """What stays of references and of eager's integers: sealed where candidates could read it."""
+        if self.host_above is not None and sum(value.nbytes for value in references) > self.host_above:
+            references = tuple(value.cpu() for value in references)
+        if not self.sealed:
+            return references, measures
+        homes = [value.untyped_storage().data_ptr() for value in references]
+        kept = tuple(
+            value if value.device.type != self.device.type else Sealed(value, in_place=homes.count(home) == 1)
+            for value, home in zip(references, homes, strict=True)
+        )
+        exact = tuple(
+            replace(one, eager=Sealed(opened(one.eager))) if isinstance(one, ExactYardstick) else one
+            for one in measures
+        )
+        return kept, exact
+
+
+def _nonfinite_notes(
+    kind: Kind, measures: Sequence[Yardstick | ExactYardstick], truths: Sequence[torch.Tensor]
+) -> list[str]:
+    """A note for each output that the reference leaves NaN or infinite at many elements: nothing is judged there."""
+    return [
+        f"out{index} is NaN or infinite at {one.nonfinite} of {truth.numel()} elements on `{kind.name}` inputs"
+        for index, (one, truth) in enumerate(zip(measures, truths, strict=True))
+        if kind.judged and isinstance(one, Yardstick) and one.nonfinite > _MANY * truth.numel()
+    ]
+
+
+def _judged_by(
+    references: Sequence[torch.Tensor | Sealed], measures: Sequence[Yardstick | ExactYardstick]
+) -> dict[str, torch.Tensor | Sealed]:
+    """The tensors that candidates are compared with, by name."""
+    named: dict[str, torch.Tensor | Sealed] = {f"reference {index}": value for index, value in enumerate(references)}
+    exact = {index: one.eager for index, one in enumerate(measures) if isinstance(one, ExactYardstick)}
+    return named | {f"eager {index}": value for index, value in exact.items()}

@@ -1,0 +1,124 @@
+"""One problem's modules on one device: as its file makes them, with moved weights, with whole weights."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from warpsmith.kernels.errors import UserError
+from warpsmith.kernels.problem import Instance, Problem
+from warpsmith.tools.verification import oracle
+from warpsmith.tools.verification.checksums import sums_of
+from warpsmith.tools.verification.domains import InputDomain, domain_of
+from warpsmith.tools.verification.inputs import WHOLE, Kind, perturb_parameters, round_parameters
+from warpsmith.tools.verification.oracle import Traits
+
+EMULATED_ELEMENTS = 1 << 25
+"""Inputs and outputs beyond this many elements would keep the emulator busy for many minutes."""
+_WHOLE_BYTES = 1 << 28
+"""Weights beyond this many bytes are not kept a third time."""
+
+
+@dataclass(slots=True)
+class Instances:
+    """Instances are made at their first use under a secret seed."""
+
+    problem: Problem
+    device: torch.device
+    domains: list[InputDomain] = field(default_factory=list)
+    traits: Traits = field(default_factory=Traits)
+    """What forward does; both are known once `shipped` has been used."""
+    _seed: int = field(default_factory=lambda: new_seed())
+    _shipped: Instance | None = None
+    _perturbed: Instance | None = None
+    _whole: Instance | None = None
+
+    @property
+    def shipped(self) -> Instance:
+        """The problem as its file makes it."""
+        if self._shipped is None:
+            if self.device.type == "cpu":
+                self._check_size()
+            made = self.problem.instantiate(device=str(self.device), seed=self._seed)
+            before = sums_of(named_inputs(made.inputs))
+            # One draw at a time: two may not fit.
+            made.inputs = []
+            again = made.fresh_inputs(self._seed + 3)
+            after = sums_of(named_inputs(again))
+            still = [f"in{n}" in after and before.get(f"in{n}") == after[f"in{n}"] for n in range(len(again))]
+            self.domains = [domain_of(value, still=one) for value, one in zip(again, still, strict=True)]
+            self._look(made, again, after)
+            self._shipped = made
+        return self._shipped
+
+    def varied(self, kind: Kind) -> Instance:
+        """The instance whose weights suit a kind of inputs: away from ones and zeros, or whole with whole inputs."""
+        floats = [tensor for tensor in _state(self.shipped) if tensor.is_floating_point()]
+        if not floats:
+            return self.shipped
+        if kind.name == WHOLE and sum(tensor.nbytes for tensor in floats) <= _WHOLE_BYTES:
+            if self._whole is None:
+                self._whole = self._again(1)
+                round_parameters(self._whole, seed=self._seed + 2)
+            return self._whole
+        if self._perturbed is None:
+            self._perturbed = self._again(1)
+            perturb_parameters(self._perturbed, seed=self._seed + 1)
+        return self._perturbed
+
+    def reset(self) -> None:
+        """Makes everything anew at the next use, under a new seed."""
+        self._seed = new_seed()
+        self._shipped = self._perturbed = self._whole = None
+
+    def _again(self, step: int) -> Instance:
+        made = self.problem.instantiate(device=str(self.device), seed=self._seed + step)
+        made.inputs = []
+        return made
+
+    def _look(self, instance: Instance, inputs: list[Any], sums: dict[str, tuple[int, int]]) -> None:
+        """Finds the traits of forward; UserError for what cannot be judged."""
+        try:
+            self.traits = oracle.traits(instance, inputs)
+        except oracle.Undefined as error:
+            cause = error.__cause__ or error
+            raise oracle.explained(self.problem, cause) from error
+        path = self.problem.path
+        if self.traits.random and oracle.differs_by_seed(instance, inputs):
+            names = ", ".join(sorted(self.traits.random))
+            raise UserError(
+                f"{path}: forward draws random numbers ({names}): no kernel can give the same; use --mode eval"
+            )
+        now = sums_of(named_inputs(inputs))
+        changed = [name for name, total in sums.items() if now[name] != total]
+        if changed:
+            raise UserError(f"{path}: forward changes {changed[0]} in place; return a new tensor instead")
+
+    def _check_size(self) -> None:
+        """Refuses what the emulator could not finish, from shapes alone."""
+        dry, _ = oracle.dry_run(self.problem)
+        tensors = [value for value in dry.inputs if isinstance(value, torch.Tensor)]
+        count = sum(value.numel() for value in (*tensors, *dry.parameters.values()))
+        if count > EMULATED_ELEMENTS:
+            raise UserError(
+                f"{self.problem.name} has {count:,} input elements, too many to run on the CPU (at most "
+                f"{EMULATED_ELEMENTS:,}): make it smaller with --set NAME=VALUE; "
+                f"{self.problem.settable_text()}"
+            )
+
+
+def new_seed() -> int:
+    """A secret seed, not used before."""
+    return int.from_bytes(os.urandom(7), "big")
+
+
+def named_inputs(inputs: list[Any]) -> dict[str, Any]:
+    """`inN` for a launch."""
+    return {f"in{n}": value for n, value in enumerate(inputs)}
+
+
+def _state(instance: Instance) -> list[torch.Tensor]:
+    return [*instance.module.parameters(), *instance.module.buffers()]

@@ -1,0 +1,310 @@
+"""What a module should give: its outputs in float64, and in its own precision as the yardstick of error."""
+
+from __future__ import annotations
+
+import copy
+import gc
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from warpsmith.kernels.errors import UserError
+from warpsmith.kernels.problem import Instance, Problem
+from warpsmith.tools.verification.batches import find_split, in_batches, upcast
+from warpsmith.tools.verification.domains import computable
+
+_SEED_ROOM = 1e-2
+"""What the order of atomic additions may change, relative to the rms; other random numbers change more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Outputs in float64 (integers as they are), and how they were had."""
+
+    outputs: tuple[torch.Tensor, ...]
+    notes: tuple[str, ...] = ()
+
+
+class Undefined(Exception):
+    """The module refuses these inputs."""
+
+
+NARROW = (torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
+"""Precisions below float32."""
+
+
+@dataclass(slots=True)
+class Traits:
+    """What the operators of a forward pass were seen to do."""
+
+    narrow: set[torch.dtype] = field(default_factory=set)
+    """Precisions below float32 that some operator gave its result in."""
+    random: set[str] = field(default_factory=set)
+    """Operators that may draw random numbers."""
+
+
+class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes traits; computes as without it."""
+
+    def __init__(self, traits: Traits) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.traits = traits
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            self.traits.random.add(str(func))
+        for leaf in pytree.tree_leaves(result):
+            if isinstance(leaf, torch.Tensor) and leaf.dtype in NARROW:
+                self.traits.narrow.add(leaf.dtype)
+        return result
+
+
+class _Widen(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Computes in float64 whatever the code asks for in a narrower floating type."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return func(*_widen(args), **_widen(kwargs or {}))
+
+
+def _widen(tree: Any) -> Any:
+    def one(leaf: Any) -> Any:
+        if isinstance(leaf, torch.dtype) and (leaf is torch.float32 or leaf in NARROW):
+            return torch.float64
+        if isinstance(leaf, torch.Tensor) and leaf.is_floating_point():
+            return leaf.double()
+        return leaf
+
+    return pytree.tree_map(one, tree)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an exception says that memory, the GPU's or the host's, did not suffice."""
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+
+
+def pin_flags() -> None:
+    """The flags of every reference and baseline: float32 products in float32 (no TF32), cuDNN at its
+    default."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.set_float32_matmul_precision("highest")
+
+
+def eager(instance: Instance, inputs: Sequence[Any]) -> tuple[torch.Tensor, ...]:
+    """Outputs of the module as shipped. Undefined where it raises on these inputs."""
+    try:
+        return tuple(instance.run(inputs))
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        raise Undefined(_summary(error)) from error
+
+
+def dry_run(problem: Problem) -> tuple[Instance, list[torch.Tensor]]:
+    """The problem and its outputs without data, for shapes and names; with data, on the CPU, where the user's code
+    needs values. UserError where that fails."""
+    try:
+        dry = problem.instantiate(device="meta", seed=0)
+        return dry, dry.run()
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+    real = problem.instantiate(device="cpu", seed=0)
+    try:
+        outputs = real.run()
+    except Exception as error:
+        raise explained(problem, error) from error
+    return real, outputs
+
+
+def explained(problem: Problem, error: BaseException) -> UserError:
+    """What to tell a user whose forward raises."""
+    if "does not require grad" in str(error):
+        return UserError(
+            f"{problem.path}: forward asks for gradients: backward passes are not judged, since modules run without "
+            "gradients; write the gradient's own formula as the forward of a problem"
+        )
+    return problem.user_error(error, "forward")
+
+
+def traits(instance: Instance, inputs: Sequence[Any]) -> Traits:
+    """What the operators of forward do on these inputs. Undefined where it raises."""
+    found = Traits()
+    with _Watch(found):
+        eager(instance, inputs)
+    return found
+
+
+def differs_by_seed(instance: Instance, inputs: Sequence[Any]) -> bool:
+    """Whether outputs change with the state of the random generators, by more than rounding."""
+    runs = []
+    with torch.random.fork_rng():
+        for seed in (1, 2):
+            torch.manual_seed(seed)
+            runs.append(eager(instance, inputs))
+    for one, other in zip(*runs, strict=True):
+        first, second = computable(one).double(), computable(other).double()
+        room = _SEED_ROOM * float(first.square().mean().sqrt())
+        if not torch.allclose(first, second, rtol=_SEED_ROOM, atol=room, equal_nan=True):
+            return True
+    return False
+
+
+def eager_without_tf32(instance: Instance, inputs: Sequence[Any]) -> tuple[torch.Tensor, ...]:
+    """Outputs of the module with cuDNN kept from rounding float32 to TF32."""
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        return eager(instance, inputs)
+    finally:
+        torch.backends.cudnn.allow_tf32 = before
+
+
+def return_memory() -> None:
+    """Hands memory that nothing uses any more back to the device."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def reference64(
+    instance: Instance,
+    inputs: Sequence[Any],
+    *,
+    on_cpu_at_need: bool = False,
+    produced: Sequence[torch.Tensor] | None = None,
+    budget_bytes: int | None = None,
+) -> Reference:
+    """Outputs in float64 on the same values, on the inputs' device.
+
+    Where they do not fit there, or would take more than `budget_bytes`, they are had batch by batch and kept in host
+    memory, if rows are found to be independent; `produced`, eager's outputs, are needed for that. Else, with
+    `on_cpu_at_need`, on the CPU, which takes minutes for gigabytes.
+    """
+    fits = budget_bytes is None or produced is None or _footprint(inputs, produced) <= budget_bytes
+    if fits:
+        try:
+            return _reference_on(instance, inputs, None)
+        except Exception as error:
+            if not (on_cpu_at_need and is_out_of_memory(error) and _on_gpu(inputs)):
+                raise
+    return_memory()
+    found = _in_batches(instance, inputs, produced, budget_bytes) if produced is not None else None
+    if found is not None:
+        return found
+    if not on_cpu_at_need and not fits:
+        return _reference_on(instance, inputs, None)
+    return_memory()
+    found = _reference_on(instance, inputs, torch.device("cpu"))
+    note = "float64 reference computed on the CPU for want of GPU memory"
+    return Reference(found.outputs, (*found.notes, note))
+
+
+def _footprint(inputs: Sequence[Any], produced: Sequence[torch.Tensor]) -> int:
+    """Bytes that inputs and outputs take in float64, with one copy for what lies between."""
+    tensors = [value for value in (*inputs, *produced) if isinstance(value, torch.Tensor)]
+    return 16 * sum(value.numel() for value in tensors)
+
+
+def _in_batches(
+    instance: Instance, inputs: Sequence[Any], produced: Sequence[torch.Tensor], budget_bytes: int | None
+) -> Reference | None:
+    """The reference batch by batch; None where rows depend on one another or a single one does not fit."""
+    notes: list[str] = []
+
+    def run(wide: list[Any]) -> tuple[torch.Tensor, ...]:
+        found = _outputs64(Instance(module, wide, {}, instance.structure, instance.draw_inputs), wide)
+        notes.extend(found.notes)
+        return found.outputs
+
+    try:
+        module = copy.deepcopy(instance.module).double()
+        split = find_split(run, inputs, produced)
+        if split is None:
+            return None
+        outputs = in_batches(run, inputs, split, produced, budget_bytes or _free_bytes() // 2)
+    except Exception as error:
+        if is_out_of_memory(error):
+            return None
+        raise
+    return Reference(outputs, (*dict.fromkeys(notes), "float64 reference computed batch by batch for want of memory"))
+
+
+def _free_bytes() -> int:
+    """Memory of the GPU that nothing uses."""
+    free = torch.cuda.mem_get_info()[0]
+    return free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+
+
+def too_large(error: BaseException, where: str) -> UserError:
+    """The message for a problem that does not fit."""
+    summary = _summary(error)
+    return UserError(
+        f"the problem does not fit the memory of {where} ({summary}): make it smaller with --set NAME=VALUE"
+    )
+
+
+def _reference_on(instance: Instance, inputs: Sequence[Any], device: torch.device | None) -> Reference:
+    module = copy.deepcopy(instance.module)
+    module = (module if device is None else module.to(device)).double()
+    wide = [upcast(value, device) for value in inputs]
+    return _outputs64(Instance(module, wide, {}, instance.structure, instance.draw_inputs), wide)
+
+
+def _outputs64(double: Instance, wide: list[Any]) -> Reference:
+    """Outputs of a module in float64 on inputs in float64."""
+    seen = Traits()
+    try:
+        with _Watch(seen):
+            outputs = tuple(double.run(wide))
+        if all(_is_wide(output) for output in outputs) and not seen.narrow:
+            return Reference(outputs)
+        named = sorted(str(dtype).removeprefix("torch.") for dtype in seen.narrow) or ["float32"]
+        reason = f"forward converts to {', '.join(named)} itself"
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        reason = _summary(error)
+    return _widened(double, wide, reason)
+
+
+def _widened(double: Instance, wide: list[Any], reason: str) -> Reference:
+    """Second attempt, for code that names a precision: every operator is made to compute in float64."""
+    default = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.float64)
+        with _Widen():  # type: ignore[no-untyped-call]
+            outputs = tuple(double.run(wide))
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        raise Undefined(_summary(error)) from error
+    finally:
+        torch.set_default_dtype(default)
+    if not all(_is_wide(output) for output in outputs):
+        raise Undefined("an output is not float64 even when all operators compute in float64")
+    return Reference(outputs, (f"float64 reference with every operator widened ({reason})",))
+
+
+def _is_wide(output: torch.Tensor) -> bool:
+    return not output.is_floating_point() or output.dtype is torch.float64
+
+
+def _on_gpu(inputs: Sequence[Any]) -> bool:
+    return any(isinstance(value, torch.Tensor) and value.is_cuda for value in inputs)
+
+
+def _summary(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    # What a CUDA allocator says of itself after the first sentence helps nobody.
+    return f"{type(error).__name__}: {lines[0].split('. ')[0]}" if lines else type(error).__name__

@@ -1,0 +1,243 @@
+"""What a worker keeps for one problem on one device: inputs, float64 references, output buffers,
+baselines."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+
+from warpsmith.kernels.problem import Problem, ProblemRef, load_ref
+from warpsmith.kernels.records import Speedup
+from warpsmith.sandbox.backend import Backend
+from warpsmith.tools.target import Target
+from warpsmith.tools.verification import oracle
+from warpsmith.tools.verification.input_sets import InputSet, SetMaker
+from warpsmith.tools.verification.inputs import KINDS, QUICK, SHIPPED, Kind
+from warpsmith.tools.verification.outputs import GuardedOutputs, Layout
+
+if TYPE_CHECKING:
+    from warpsmith.sandbox.cuda.backend import CudaBackend
+    from warpsmith.tools.measurement.stage import Stage
+
+Level = Literal["quick", "full"]
+_ON_DEVICE = 4
+"""References beyond this part of the budget lie in host memory."""
+_RENEWAL_S = 0.05
+"""Seconds a full verdict may spend on inputs that no verdict has seen."""
+_WORKING_COPIES = 3
+"""Memory that making a set takes beyond what stays, in sizes of a set: float64 inputs and intermediates."""
+
+
+@dataclass(slots=True)
+class Session:
+    """State for one problem. Sets are made on demand and kept while they fit the budget."""
+
+    problem: Problem
+    backend: Backend
+    budget_bytes: int
+    maker: SetMaker = field(init=False)
+    compiled: dict[str, Any] = field(default_factory=dict)
+    """torch.compile's modules by mode, or the text of what went wrong."""
+    _sets: dict[tuple[Level, str], InputSet] = field(default_factory=dict)
+    _used: set[tuple[Level, str]] = field(default_factory=set)
+    """Kept sets that some verdict has seen."""
+    _outputs: tuple[GuardedOutputs, GuardedOutputs | None] | None = None
+    stages: dict[int, Stage] = field(default_factory=dict)
+    """Where timed runs take place, by the number of places; made once for all candidates."""
+    null_test: Speedup | None = None
+    """A baseline timed against itself, once a process."""
+
+    def __post_init__(self) -> None:
+        device = self.backend.torch_device
+        # A kernel may read any address of its GPU context; the emulator gives it the tensors it is handed, no more.
+        on_gpu = device.type == "cuda"
+        self.maker = SetMaker(
+            self.problem, device, sealed=on_gpu, host_above=self.budget_bytes // _ON_DEVICE if on_gpu else None
+        )
+
+    @property
+    def dropped(self) -> dict[str, str]:
+        """Kinds that this problem does not admit, with the reason."""
+        return self.maker.dropped
+
+    def input_set(self, name: str, level: Level = "quick") -> InputSet | None:
+        """The inputs of a kind, or None where the problem does not admit it. UserError where memory is
+        short. Levels share no inputs: what a search was steered by decides no full verdict."""
+        if name in self.dropped:
+            return None
+        if (level, name) in self._sets:
+            self._used.add((level, name))
+            return self._sets[level, name]
+        if name != SHIPPED and not self.maker.knows_shipped:
+            # The maker would make the set for itself and let it go.
+            self.input_set(SHIPPED, level)
+        made = self._made(next(kind for kind in KINDS if kind.name == name))
+        if made is not None and self._roomy(made):
+            self._sets[level, name] = made
+        return made
+
+    def renew(self) -> None:
+        """Before a full verdict: lets go of sets that an earlier one has used, the oldest first, as many as can be made
+        anew in a share of the time that a verdict takes."""
+        spent = 0.0
+        for key in [key for key in self._sets if key[0] == "full" and key in self._used]:
+            spent += self._sets[key].made_s
+            del self._sets[key]
+            self._used.discard(key)
+            if spent > _RENEWAL_S:
+                break
+
+    def _made(self, kind: Kind) -> InputSet | None:
+        """Makes a set; where memory is short, once more with everything given up that can be made again."""
+        try:
+            return self.maker.make(kind)
+        except Exception as error:
+            if not oracle.is_out_of_memory(error):
+                raise
+        # Outside the handler: the traceback would hold on to the tensors of the attempt.
+        self.release()
+        try:
+            return self.maker.make(kind, on_cpu_at_need=True)
+        except Exception as error:
+            if oracle.is_out_of_memory(error):
+                raise oracle.too_large(error, self.backend.label) from error
+            raise
+
+    def alone(self) -> contextlib.AbstractContextManager[None]:
+        """While entered, no other process of ours uses the GPU: what one verifies would disturb what another times."""
+        if self.backend.torch_device.type != "cuda":
+            return contextlib.nullcontext()
+        from warpsmith.sandbox.cuda.facts import identity
+        from warpsmith.sandbox.cuda.lock import exclusive
+
+        return exclusive(identity(self.backend.torch_device.index or 0).uuid)
+
+    def release(self) -> None:
+        """Gives up kept sets and buffers."""
+        self._sets.clear()
+        self._used.clear()
+        self.stages.clear()
+        self._outputs = None
+        oracle.return_memory()
+
+    def _roomy(self, made: InputSet) -> bool:
+        """Whether keeping a set leaves enough for making another one."""
+        if self.backend.torch_device.type == "cuda":
+            free = self.budget_bytes - torch.cuda.memory_allocated(self.backend.torch_device)
+            return free >= _WORKING_COPIES * made.bytes
+        return made.bytes + sum(kept.bytes for kept in self._sets.values()) <= self.budget_bytes
+
+    def reset(self) -> None:
+        """Draws everything anew at the next use, under new entropy: a candidate wrote where it must not."""
+        self.maker.reset()
+        self._outputs = None
+        self.stages.clear()
+        self._sets.clear()
+        self._used.clear()
+        self.compiled.clear()
+
+    def spoilt(self) -> bool:
+        """Whether somebody wrote into a set that is kept."""
+        return any(kept.spoilt() for kept in self._sets.values())
+
+    def names(self, level: Level) -> list[str]:
+        """Kinds in the order in which they are judged."""
+        return [kind.name for kind in KINDS if level == "full" or kind.name in QUICK]
+
+    def outputs(self, layouts: tuple[Layout, ...]) -> tuple[GuardedOutputs, GuardedOutputs | None]:
+        """Two sets of guarded output buffers, reused from candidate to candidate; one where memory is short."""
+        if self._outputs is None or self._outputs[0].layouts != layouts:
+            self._outputs = None
+            first = self._buffers(layouts)
+            if first is None:
+                self.release()
+                first = self._buffers(layouts, needed=True)
+            assert first is not None
+            self._outputs = first, self._buffers(layouts)
+        return self._outputs
+
+    def _buffers(self, layouts: tuple[Layout, ...], *, needed: bool = False) -> GuardedOutputs | None:
+        """Output buffers, or None where they do not fit; UserError if they are needed."""
+        try:
+            return GuardedOutputs(layouts, self.backend.torch_device)
+        except Exception as error:
+            if not oracle.is_out_of_memory(error):
+                raise
+            if needed:
+                raise oracle.too_large(error, self.backend.label) from error
+        return None
+
+    def cuda(self) -> CudaBackend:
+        """The backend, where it is a GPU: only there is anything timed."""
+        from warpsmith.sandbox.cuda.backend import CudaBackend
+
+        assert isinstance(self.backend, CudaBackend)
+        return self.backend
+
+    def another(self, made: InputSet) -> list[Any]:
+        """Other inputs of the same kind for the same module."""
+        return self.maker.another(made)
+
+    def fresh(self, turn: int) -> list[Any]:
+        """Another draw of the shipped distribution, for timing."""
+        return self.maker.fresh(turn)
+
+
+_current: dict[str, Session] = {}
+"""The one session of this process: another problem or device takes its place, and its memory."""
+_beside: OrderedDict[str, Session] = OrderedDict()
+"""Sessions of the same problem at hidden shapes, which are small; the one used longest ago goes first."""
+_MOST_BESIDE = 9
+_backends: dict[str, Backend] = {}
+
+
+def session_for(payload: Mapping[str, Any]) -> Session:
+    """This process's session for `payload["problem"]` on `payload["target"]`; with `payload["beside"]`, a small one
+    that takes no other's place."""
+    ref = ProblemRef.model_validate(payload["problem"])
+    target = Target.model_validate(payload["target"])
+    beside = payload.get("beside", False)
+    kept = _beside if beside else _current
+    key = f"{ref.model_dump_json()} {target.model_dump_json()}"
+    if key not in kept:
+        if not beside:
+            _current.clear()
+            _beside.clear()
+        oracle.pin_flags()
+        backend = backend_for(target)
+        kept[key] = Session(load_ref(ref), backend, _budget(backend))
+    if beside:
+        _beside.move_to_end(key)
+        while len(_beside) > _MOST_BESIDE:
+            _beside.popitem(last=False)
+    return kept[key]
+
+
+def backend_for(target: Target) -> Backend:
+    """This process's backend of a target; a GPU's initialises CUDA."""
+    key = target.model_dump_json()
+    if key not in _backends:
+        if target.backend is not None:
+            module, _, function = target.backend.partition(":")
+            _backends[key] = getattr(importlib.import_module(f"warpsmith.{module}"), function)()
+        elif target.kind == "gpu":
+            from warpsmith.sandbox.cuda.backend import CudaBackend
+
+            _backends[key] = CudaBackend(target.index)
+        else:
+            from warpsmith.sandbox.emulator.backend import EmulatorBackend
+
+            _backends[key] = EmulatorBackend(target.arch)
+    return _backends[key]
+
+
+def _budget(backend: Backend) -> int:
+    if backend.torch_device.type == "cuda":
+        return int(0.3 * torch.cuda.get_device_properties(backend.torch_device).total_memory)
+    return 1 << 30

@@ -1,0 +1,239 @@
+"""Is a candidate right? Runs it on every kind of input with poisoned outputs and applies the numerical
+rule."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from warpsmith.kernels.records import CompileReport, Counters, Failure, LaunchPlan, VerifyReport
+from warpsmith.sandbox.backend import Loaded
+from warpsmith.tools.verification.checksums import same_bits
+from warpsmith.tools.verification.compare import Comparison, compare
+from warpsmith.tools.verification.compare_exact import ExactYardstick, compare_exact
+from warpsmith.tools.verification.input_sets import InputSet
+from warpsmith.tools.verification.inputs import SHIPPED, WHOLE
+from warpsmith.tools.verification.outputs import GuardedOutputs, Layout
+from warpsmith.tools.verification.session import Session, session_for
+
+_FIRST_POISON = 0xFF
+"""NaN in every float format, -1 in every integer format."""
+_ATOMIC = re.compile(r"\b(atom|red)\.")
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What the sets so far have shown."""
+
+    checks: int = 0
+    ratio: float | None = None
+    strict_ratio: float | None = None
+    """To eager kept from TF32, where eager uses it."""
+    max_abs_error: float | None = None
+    counters: Counters | None = None
+    refused: str | None = None
+    failure: Failure | None = None
+    warnings: list[str] = field(default_factory=list)
+
+    def note(self, found: Comparison) -> None:
+        """Keeps the largest figures."""
+        if found.ratio is not None:
+            self.ratio = max(self.ratio or 0.0, found.ratio)
+        if found.strict_ratio is not None:
+            self.strict_ratio = max(self.strict_ratio or 0.0, found.strict_ratio)
+        if found.max_abs_error is not None:
+            self.max_abs_error = max(self.max_abs_error or 0.0, found.max_abs_error)
+
+
+def run_job(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Worker job. Payload: `problem`, `target`, `plan`, `report`, `level`. Gives a VerifyReport and
+    warnings."""
+    session = session_for(payload)
+    plan = LaunchPlan.model_validate(payload["plan"])
+    report = CompileReport.model_validate(payload["report"])
+    with session.alone():
+        verdict, warnings = verify(session, plan, report, level=payload["level"])
+    return {"report": verdict.model_dump(mode="json"), "warnings": warnings}
+
+
+def prepare_job(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Worker job: makes the inputs and references of a level. Gives the kinds that the problem admits."""
+    session = session_for(payload)
+    with session.alone():
+        level = payload["level"]
+        kinds = [name for name in session.names(level) if session.input_set(name, level) is not None]
+    return {"kinds": kinds, "dropped": session.dropped, "device": session.backend.label}
+
+
+def verify(
+    session: Session, plan: LaunchPlan, report: CompileReport, *, level: Literal["quick", "full"]
+) -> tuple[VerifyReport, list[str]]:
+    """Judges a compiled candidate; stops at the first failure. UserError where the problem does not fit."""
+    began = time.perf_counter()
+    if level == "full":
+        session.renew()
+    loaded = session.backend.load(report, plan)
+    atomics = _has_atomics(report)
+    progress = _judge_sets(session, loaded, level, atomics)
+    if progress.failure is not None and progress.failure.stage == "verify" and session.spoilt():
+        # An earlier candidate may have written into inputs or references: a verdict needs whole ones.
+        session.reset()
+        progress = _judge_sets(session, loaded, level, atomics)
+    if progress.failure is not None and progress.failure.kind in ("guard", "inputs_changed"):
+        session.reset()
+    if progress.checks == 0 and progress.failure is None and progress.refused is None:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in session.dropped.items())
+        message = f"no kind of input gives a usable reference ({reasons})"
+        progress.failure = Failure(stage="infrastructure", kind="no_reference", message=message)
+    verdict = VerifyReport(
+        ok=progress.failure is None and progress.refused is None, verified_on=session.backend.label,
+        checks=progress.checks, error_ratio=progress.ratio, max_abs_error=progress.max_abs_error,
+        failure=progress.failure, counters=progress.counters, not_emulated=progress.refused,
+        seconds=time.perf_counter() - began,
+    )  # fmt: skip
+    if progress.strict_ratio is not None:
+        progress.warnings.append(
+            f"eager rounds to TF32 here: the error is {progress.ratio:.3g} times eager's, {progress.strict_ratio:.3g} "
+            "times that of eager without TF32"
+        )
+    dropped = [f"inputs `{name}` left out: {reason}" for name, reason in session.dropped.items()]
+    return verdict, [*dict.fromkeys([*progress.warnings, *dropped])]
+
+
+def _judge_sets(session: Session, loaded: Loaded, level: Literal["quick", "full"], atomics: bool) -> _Progress:
+    """Runs the kinds of a level until one fails."""
+    progress = _Progress()
+    inputs: InputSet | None = None
+    for name in session.names(level):
+        # A set that the session does not keep has to go before the next is made.
+        inputs = None
+        inputs = session.input_set(name, level)
+        twice = level == "full" and inputs is not None and inputs.kind.twice
+        if inputs is not None and not _check(session, loaded, inputs, progress, twice, atomics):
+            break
+    return progress
+
+
+def _check(session: Session, loaded: Loaded, inputs: InputSet, progress: _Progress, twice: bool, atomics: bool) -> bool:
+    """One input set: run, look for damage, compare; with `twice`, run again over another poison, compare
+    bits."""
+    first, second = session.outputs(inputs.layouts)
+    poison = _FIRST_POISON if twice or inputs.kind.name == SHIPPED else _other_poison()
+    if not _run_once(loaded, inputs, first, poison, progress):
+        return False
+    progress.warnings.extend(inputs.notes)
+    if twice and not _repeats(loaded, inputs, first, second, progress, atomics):
+        return False
+    progress.checks += inputs.kind.judged
+    return True
+
+
+def _repeats(
+    loaded: Loaded, inputs: InputSet, first: GuardedOutputs, second: GuardedOutputs | None, progress: _Progress,
+    atomics: bool,
+) -> bool:  # fmt: skip
+    """A second run over another poison gives the same bits. Without a second buffer the first one is used again, and
+    digests under a secret key stand for what was in it."""
+    again, key = second or first, secrets.randbits(62)
+    before = None if second is not None else first.digests(key)
+
+    def same() -> bool:
+        return _equal_bits(first, second) if second is not None else first.digests(key) == before
+
+    if not _run_once(loaded, inputs, again, _other_poison(), progress):
+        return False
+    if not same():
+        progress.failure = _differs(loaded, inputs, again, same)
+        if atomics and progress.failure.kind == "nondeterministic":
+            progress.warnings.append(progress.failure.message)
+            progress.failure = None
+    return progress.failure is None
+
+
+def _run_once(loaded: Loaded, inputs: InputSet, outputs: GuardedOutputs, poison: int, progress: _Progress) -> bool:
+    """Launches on poisoned outputs and judges what comes back."""
+    outputs.poison(poison)
+    result = loaded.launch({**inputs.arguments(), **outputs.named()}, poison=poison)
+    progress.counters = result.counters or progress.counters
+    progress.refused = result.refused
+    progress.failure = result.failure
+    if result.failure is None and result.refused is None:
+        progress.failure = _damage(inputs, outputs) or _judge(inputs, outputs, progress)
+    return progress.failure is None and progress.refused is None
+
+
+def _damage(inputs: InputSet, outputs: GuardedOutputs) -> Failure | None:
+    broken = outputs.broken_guards()
+    if broken:
+        names = ", ".join(f"out{index}" for index in broken)
+        return _wrong("guard", f"the kernel writes outside of {names}")
+    changed = inputs.changed()
+    if changed:
+        return _wrong("inputs_changed", f"the kernel changes {', '.join(changed)}")
+    return None
+
+
+def _judge(inputs: InputSet, outputs: GuardedOutputs, progress: _Progress) -> Failure | None:
+    """Compares all outputs of one run with the references."""
+    for index, value in enumerate(outputs.tensors):
+        found = compare_output(inputs, index, value)
+        if not inputs.kind.judged:
+            if found.problem is not None and "NaN" in found.problem:
+                progress.warnings.append(
+                    f"out{index} where inputs hold NaN and infinities (not judged): {found.problem}"
+                )
+            continue
+        progress.note(found)
+        if found.problem is not None:
+            kind = "nonfinite" if "NaN" in found.problem else "mismatch"
+            hint = _layout_hint(index, outputs.layouts[index])
+            return _wrong(kind, f"out{index} on `{inputs.kind.name}` inputs: {found.problem}{hint}")
+    return None
+
+
+def _layout_hint(index: int, layout: Layout) -> str:
+    """What an author may have missed: an output need not be in row-major order."""
+    return "" if layout.row_major else f"; out{index} has the strides {layout.strides} of eager's output"
+
+
+def compare_output(inputs: InputSet, index: int, value: torch.Tensor) -> Comparison:
+    """One output against its reference by the rule of its dtype."""
+    measure, reference = inputs.yardsticks[index], inputs.references[index]
+    if isinstance(measure, ExactYardstick):
+        return compare_exact(value, reference, measure, inputs.inputs)
+    return compare(value, reference, measure, by_ratio=inputs.kind.zero_mean, whole=inputs.kind.name == WHOLE)
+
+
+def _differs(loaded: Loaded, inputs: InputSet, outputs: GuardedOutputs, same: Callable[[], bool]) -> Failure:
+    """Two right results with different bits: the poison shows in them, or the order of the threads does."""
+    outputs.poison(_FIRST_POISON)
+    result = loaded.launch({**inputs.arguments(), **outputs.named()}, poison=_FIRST_POISON)
+    if result.failure is not None:
+        return result.failure
+    repeats = same()
+    what = "what was in its outputs or scratch before" if repeats else "the order in which threads ran"
+    message = f"on `{inputs.kind.name}` inputs the result depends on {what}"
+    return _wrong("uninitialised" if repeats else "nondeterministic", message)
+
+
+def _equal_bits(first: GuardedOutputs, second: GuardedOutputs) -> bool:
+    return all(same_bits(a, b) for a, b in zip(first.payloads, second.payloads, strict=True))
+
+
+def _has_atomics(report: CompileReport) -> bool:
+    return report.ptx_path is not None and bool(_ATOMIC.search(Path(report.ptx_path).read_text()))
+
+
+def _other_poison() -> int:
+    return 1 + secrets.randbelow(0xFE)
+
+
+def _wrong(kind: str, message: str) -> Failure:
+    return Failure(stage="verify", kind=kind, message=message)
