@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from warpsmith.sandbox.emulator.hazards import Hazards, unordered
 from warpsmith.sandbox.emulator.regions import Region
 from warpsmith.sandbox.emulator.request import Request
 from warpsmith.sandbox.emulator.vectors import Array
@@ -30,10 +31,12 @@ class Epochs:
         self.current = np.zeros((0, 1), np.int32)
         self.acquired = np.zeros((0, 1), np.int64)
         self.blocks = np.zeros(0, np.int64)
+        self.hazards: Hazards | None = None
 
-    def begin(self, blocks: Array) -> None:
-        """A batch of blocks starts."""
+    def begin(self, blocks: Array, hazards: Hazards | None) -> None:
+        """A batch of blocks starts; `hazards` knows which barriers its threads have passed."""
         self.blocks = blocks
+        self.hazards = hazards
         self.current = self._new(blocks).reshape(-1, 1)
         self.acquired = np.zeros((len(blocks), 1), np.int64)
 
@@ -71,6 +74,9 @@ class Epochs:
         for word in self._words(places, request.size, own):
             if region.was_written:
                 self._judge(region, request, writers[word], own, "reads what")
+                unordered = self._within_block(region, request, word, writers[word] == own)
+                if unordered is not None:
+                    self._report_thread(region, request, unordered, "reads what")
             self._mark_read(readers, word, own)
         region.was_read = True
 
@@ -84,8 +90,11 @@ class Epochs:
         if lost.any():
             readers[np.broadcast_to(word, lost.shape)[lost]] = -self.clock
 
-    def note_store(self, region: Region, request: Request, places: Array, atomic: bool) -> None:
-        """A store to any region; atomics do not race with each other but with plain accesses before them."""
+    def note_store(
+        self, region: Region, request: Request, places: Array, atomic: bool, changes: Array | None = None
+    ) -> None:
+        """A store to any region; atomics do not race with each other but with plain accesses before them. `changes`
+        tells where a store brings another value: threads of a block that write the same one do not disagree."""
         writers, readers = region.words(self.granule)
         own = request.pick(self.current[request.lanes.row_index[:, 0]])
         for word in self._words(places, request.size, own):
@@ -94,10 +103,34 @@ class Epochs:
             if region.was_read:
                 self._judge_readers(region, request, readers[word], own)
             if not atomic:
+                if changes is not None and region.was_written:
+                    unordered = self._within_block(region, request, word, (writers[word] == own) & changes)
+                    if unordered is not None:
+                        self._report_thread(region, request, unordered, "writes another value than")
                 writers[word] = own
+                self._note_thread(region, request, word)
                 if len(self.blocks) > 1:
                     self._judge(region, request, writers[word], own, "writes what")
         region.was_written = region.was_written or not atomic
+
+    def _within_block(self, region: Region, request: Request, word: Array, same: Array) -> Array | None:
+        """Where `same` says that the block itself wrote a word since its last fence: whether another thread of it did,
+        with no barrier since. None where that is nowhere so."""
+        if self.hazards is None or region.threads is None or not same.any():
+            return None
+        key = np.broadcast_to(request.pick(self.hazards.keys(request.lanes)), word.shape)
+        bad = same & unordered(region.threads[word], key)
+        return bad if bad.any() else None
+
+    def _note_thread(self, region: Region, request: Request, word: Array) -> None:
+        records = region.records(self.granule) if self.hazards is not None else None
+        if self.hazards is not None and records is not None:
+            records[word] = np.broadcast_to(request.pick(self.hazards.keys(request.lanes)), word.shape)
+
+    def _report_thread(self, region: Region, request: Request, bad: Array, verb: str) -> None:
+        request.fail(
+            "race", bad, f"{verb} another thread of its block wrote, in {region.name}, without a barrier between"
+        )
 
     def _judge(self, region: Region, request: Request, wrote: Array, own: Array, verb: str) -> None:
         """Complain if another block wrote a word and did not hand it over."""

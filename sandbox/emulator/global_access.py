@@ -79,7 +79,7 @@ class GlobalAccess:
             if bad.any():
                 request.fail("uninitialized", bad, f"reads bytes of {region.name} that were never written")
 
-    def _note_store(self, region: Region, request: Request, atomic: bool) -> None:
+    def _note_store(self, region: Region, request: Request, atomic: bool, changes: Array | None = None) -> None:
         places = request.base + (request.offset - region.start + region.pad)
         if region.init is not None:
             width = min(request.size, 8)
@@ -88,7 +88,7 @@ class GlobalAccess:
             for step in range(request.size // width):
                 marks[first + step] = _WRITTEN[width]
         if self.epochs is not None:
-            self.epochs.note_store(region, request, places, atomic)
+            self.epochs.note_store(region, request, places, atomic, changes)
 
     def store(self, request: Request, dtype: Any, values: tuple[Array, ...], strong: bool) -> None:
         """Write `values` (one array for each neighbouring element)."""
@@ -97,9 +97,12 @@ class GlobalAccess:
         parts = self._locate(request)
         index = (request.base + (request.offset - self.memory.low)) >> shift
         self._count(request, index, shift, "store")
-        for region, part in parts:
-            self._note_store(region, part, strong)
         raw = np.dtype(f"u{dtype.itemsize}")
+        for region, part in parts:
+            changes = None
+            if self.epochs is not None and not strong and region.was_written:
+                changes = self._changes(part, raw, shift, values)
+            self._note_store(region, part, strong, changes)
         flat = self.memory.flat(raw)
         for place, value in enumerate(values):
             bits = request.pick(value).view(raw)
@@ -109,6 +112,15 @@ class GlobalAccess:
             lost = flat[place:].take(index, mode="clip") != bits
             if lost.any():
                 request.fail("race", lost, "another lane writes a different value to this address at the same time")
+
+    def _changes(self, part: Request, raw: np.dtype[Any], shift: int, values: tuple[Array, ...]) -> Array:
+        """By lane: whether some element that is about to be stored differs from what is there."""
+        index = (part.base + (part.offset - self.memory.low)) >> shift
+        flat = self.memory.flat(raw)
+        differs = np.zeros(index.shape, np.bool_)
+        for place, value in enumerate(values):
+            differs |= flat[place:].take(index, mode="clip") != part.pick(value).view(raw)
+        return differs
 
     def atomic(self, request: Request, name: str, dtype: Any, values: tuple[Array, ...], wanted: bool) -> Array | None:
         """Read-modify-write in lane order; the old values if `wanted`."""

@@ -132,16 +132,22 @@ class Hazards:
         writers[place] = key | _ATOMIC_FLAG if atomic else key
 
     def _judge(self, request: Request, records: Array, key: Array, verb: str, what: str) -> None:
-        differs = records ^ key
-        fresh = (records >> _BLOCK_SHIFT == key >> _BLOCK_SHIFT) & (records != 0)
-        flags = records | key
-        other_warp = (differs & _WARP != 0) | (flags & _WARPS_FLAG != 0)
-        other_thread = (differs & _THREAD != 0) | (flags & _THREADS_FLAG != 0)
-        bad = fresh & (other_warp | (differs & _WARP_EPOCH == 0) & other_thread)
+        bad = unordered(records, key)
         if bad.any():
             first = int(records[bad].ravel()[0])
             who = "another thread" if first & (_WARPS_FLAG | _THREADS_FLAG) else f"thread {first & _THREAD}"
             request.fail("race", bad, f"{verb} {who} {what} in shared memory without a barrier between them")
+
+
+def unordered(records: Array, key: Array) -> Array:
+    """Whether an access with this record is ordered by no barrier after the recorded one of another thread."""
+    differs = records ^ key
+    fresh = (records >> _BLOCK_SHIFT == key >> _BLOCK_SHIFT) & (records != 0)
+    flags = records | key
+    other_warp = (differs & _WARP != 0) | (flags & _WARPS_FLAG != 0)
+    other_thread = (differs & _THREAD != 0) | (flags & _THREADS_FLAG != 0)
+    result: Array = fresh & (other_warp | (differs & _WARP_EPOCH == 0) & other_thread)
+    return result
 
 
 class ClusterHazards(Hazards):

@@ -79,12 +79,12 @@ def run_kernel(
     with np.errstate(all="ignore"):
         for batch in batches(kernel, shape, blocks or range(shape.blocks)):
             geometry = Geometry(batch, shape.threads, special_registers(shape, batch))
-            if epochs is not None:
-                epochs.begin(batch)
             machine = Machine(
                 kernel, geometry, memory, addresses=addresses or {}, params=params,
                 dynamic_shared=shape.dynamic_shared, cluster=shape.cluster_size, checks=checks, poison=poison,
             )  # fmt: skip
+            if epochs is not None:
+                epochs.begin(batch, machine.shared.hazards)
             scheduler = Scheduler(kernel, machine, step_limit)
             try:
                 scheduler.run()

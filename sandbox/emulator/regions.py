@@ -9,6 +9,10 @@ import numpy as np
 from warpsmith.sandbox.emulator.vectors import Array
 
 
+_MOST_RECORDS = 1 << 27
+"""Of threads, in one buffer: a gigabyte."""
+
+
 class Region:
     """One buffer. `tracked` ones know which bytes were written and which block wrote and read them."""
 
@@ -19,6 +23,8 @@ class Region:
         self.init: Array | None = np.zeros(self.pad + size + 16, np.uint8) if tracked else None
         self.writers: Array | None = None
         self.readers: Array | None = None
+        self.threads: Array | None = None
+        """By granule, the record (see `Hazards`) of the thread that wrote it last."""
         self.was_written = False
         self.was_read = False
 
@@ -39,7 +45,7 @@ class Region:
 
     def forget_blocks(self) -> None:
         """A new launch begins: what earlier ones wrote is settled."""
-        self.writers = self.readers = None
+        self.writers = self.readers = self.threads = None
         self.was_written = self.was_read = False
 
     def words(self, granule: int) -> tuple[Array, Array]:
@@ -48,6 +54,13 @@ class Region:
             count = (self.pad + self.size) // granule + 2
             self.writers, self.readers = np.zeros(count, np.int32), np.zeros(count, np.int32)
         return self.writers, self.readers
+
+    def records(self, granule: int) -> Array | None:
+        """Record of the last writing thread of each granule (0: none); None for buffers too large to keep them."""
+        count = (self.pad + self.size) // granule + 2
+        if self.threads is None and count <= _MOST_RECORDS:
+            self.threads = np.zeros(count, np.int64)
+        return self.threads
 
 
 class _Span:

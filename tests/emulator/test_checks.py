@@ -335,3 +335,38 @@ def test_memory_is_not_touched_by_the_failing_store() -> None:
     data: Any = floats(32)
     caught(run(text, "k", (1,), (32,), [data]), "out_of_bounds")
     assert data.tolist() == list(range(32))
+
+
+SLOTS = K + "(float* x) {{ x[threadIdx.x >> 5] = {value}; {order} if (threadIdx.x == 64) x[0] = {other}; }}"
+
+
+def test_threads_of_one_block_race_on_global_memory() -> None:
+    def one(value: str, order: str, other: str) -> Run:
+        return run(cuda(SLOTS.format(value=value, order=order, other=other)), "k", (2,), (96,), [floats(4)], outs=[0])
+
+    blocks_apart = "(threadIdx.x >> 5) + 0.0f"
+    single = run(
+        cuda(SLOTS.format(value=blocks_apart, order="", other="7.0f")), "k", (1,), (96,), [floats(4)], outs=[0]
+    )
+    caught(single, "race", "writes another value than another thread of its block wrote", "arg0")
+    for order in ("__syncthreads();",):
+        text = cuda(SLOTS.format(value=blocks_apart, order=order, other="7.0f"))
+        good(run(text, "k", (1,), (96,), [floats(4)], outs=[0]))
+    same = cuda(SLOTS.format(value=blocks_apart, order="", other="0.0f"))
+    good(run(same, "k", (1,), (96,), [floats(4)], outs=[0]))
+    assert one("1.0f", "", "1.0f").failure is not None, "blocks that both write are another race"
+
+
+def test_reading_what_another_thread_of_the_block_wrote_needs_a_barrier() -> None:
+    source = (
+        K + "(float* s, float* y) {{ s[threadIdx.x] = threadIdx.x; {order} y[threadIdx.x] = s[63 - threadIdx.x]; }}"
+    )
+    data = [floats(64), floats(64)]
+    for order in ("", "__syncwarp();"):
+        failing = run(cuda(source.format(order=order)), "k", (1,), (64,), data, scratch=[0])
+        caught(failing, "race", "reads what another thread of its block wrote", "arg0")
+    for order in ("__syncthreads();", "__threadfence();"):
+        good(run(cuda(source.format(order=order)), "k", (1,), (64,), data, scratch=[0]))
+    near = source.replace("63 - threadIdx.x", "threadIdx.x ^ 1")
+    good(run(cuda(near.format(order="__syncwarp();")), "k", (1,), (64,), data, scratch=[0]))
+    caught(run(cuda(near.format(order="")), "k", (1,), (64,), data, scratch=[0]), "race")
