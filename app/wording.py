@@ -8,6 +8,13 @@ from typing import Any
 from warpsmith.kernels.records import Outcome
 
 
+def printable(text: str) -> str:
+    """Text of others as a terminal may show it: what would move its cursor or change its colours is written out."""
+    return "".join(
+        char if char in "\n\t" or char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
+
+
 def duration(us: float) -> str:
     """Microseconds for a reader: `812 ns`, `184.2 µs`, `5.27 ms`."""
     if us < 1.0:
@@ -41,7 +48,7 @@ def outcome_line(data: Mapping[str, Any]) -> str:
     mark = "*" if data.get("best") else " "
     text = f"{place}{mark}{status:<14} {speed} {data.get('family', ''):<8} {slots_text(data.get('slots') or {})}"
     failure = data.get("failure")
-    return f"{text.rstrip()}  {failure}" if failure else text.rstrip()
+    return printable(f"{text.rstrip()}  {failure}" if failure else text.rstrip())
 
 
 def speedup_text(outcome: Outcome) -> list[str]:
@@ -87,7 +94,7 @@ def verdict_text(outcome: Outcome) -> str:
             f"  {outcome.registers} registers, {outcome.spills} B spilled, {outcome.shared_bytes} B shared memory"
         )
     lines += [f"  warning: {text}" for text in outcome.warnings]
-    return "\n".join(lines)
+    return printable("\n".join(lines))
 
 
 def _shapes_text(outcome: Outcome) -> list[str]:

@@ -49,6 +49,19 @@ def scrubbed(environment: Mapping[str, str]) -> dict[str, str]:
     return clean
 
 
+def _open_to_all(folder: Path) -> None:
+    """Makes a folder that every user may put locks into. What lies there already and is no folder of ours, a link to
+    somewhere else above all, is left as it is."""
+    with contextlib.suppress(OSError):
+        folder.mkdir(exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            if os.fstat(handle).st_uid == os.geteuid():
+                os.fchmod(handle, 0o1777)
+        finally:
+            os.close(handle)
+
+
 class Nursery:
     """Forks runners on demand, all under one policy and in one temporary folder."""
 
@@ -158,6 +171,8 @@ class Nursery:
         self._release()
         policy = self._complete_policy()
         environment = self._environment | {"TMPDIR": policy.own[0], LOCKS_VARIABLE: policy.drop[0]}
+        # A limit on file sizes would leave bytecode cut short, for every later import to stumble over.
+        environment["PYTHONDONTWRITEBYTECODE"] = "1"
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-P", "-m", "warpsmith.sandbox.process", str(theirs.fileno()), str(os.getpid())]
         self._process = subprocess.Popen(
@@ -183,9 +198,7 @@ class Nursery:
         profile = self.policy.profile or requested()
         self._folder = OwnFolder()
         locks = Path(self._environment.get(LOCKS_VARIABLE) or Path(tempfile.gettempdir()) / "warpsmith-locks")
-        with contextlib.suppress(OSError):
-            locks.mkdir(exist_ok=True)
-            locks.chmod(0o1777)
+        _open_to_all(locks)
         policy = self.policy
         self.policy = replace(policy, memory_bytes=policy.memory_bytes or memory_limit())
         return replace(

@@ -48,7 +48,12 @@ def library_call(
     operator, shape = ALLOWED[name], target.shape
 
     def run() -> None:
-        operator(*given, out=target, **keywords)
+        try:
+            operator(*given, out=target, **keywords)
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, TypeError, IndexError) as error:
+            raise LibraryError(f"{name}: {str(error).splitlines()[0]}") from error
         if target.shape != shape:
             raise LibraryError(f"{name} gives the shape {tuple(target.shape)}, {out} has {tuple(shape)}")
 

@@ -21,6 +21,9 @@ from warpsmith.sandbox.emulator.ptx import Module, PtxError, Refused, Variable
 from warpsmith.sandbox.emulator.regions import Region
 from warpsmith.sandbox.emulator.vectors import Array
 
+_MOST_BLOCKS = 1 << 31
+"""A launch of more would not end, on a device neither."""
+
 
 class EmulatorBackend:
     """Runs candidates on the CPU, one PTX instruction of many threads at a time."""
@@ -135,6 +138,8 @@ class LoadedEmulator:
         poison: int,
         blocks: range | None,
     ) -> Run:
+        if math.prod(step.grid) > _MOST_BLOCKS:
+            raise Refused(f"{step.kernel}: a grid of {math.prod(step.grid):,} blocks", 0)
         kernel = self._kernels[step.kernel]
         declared = kernel.function.params
         packed = pack(step.args, [_parameter(variable) for variable in declared], values)

@@ -80,6 +80,17 @@ class Epochs:
             self._mark_read(readers, word, own)
         region.was_read = True
 
+    def check_strong_load(self, region: Region, request: Request, places: Array) -> None:
+        """A volatile, relaxed or acquiring load may wait for another block, but only for what that block has fenced."""
+        if region.writers is None or not region.was_written:
+            return
+        own = request.pick(self.current[request.lanes.row_index[:, 0]])
+        for word in self._words(places, request.size, own):
+            wrote = region.writers[word]
+            bad = (wrote != 0) & (self.owner[wrote] != self.blocks[request.rows]) & (self.ended[wrote] == _NEVER)
+            if bad.any():
+                self._report(region, request, bad, wrote, "reads what", "wrote and did not fence")
+
     def _mark_read(self, readers: Array, word: Array, own: Array) -> None:
         """Keep the reading epoch; several reading blocks become the negative time of the last reading."""
         before = readers[word]

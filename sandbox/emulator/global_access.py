@@ -66,7 +66,9 @@ class GlobalAccess:
         places = request.base + (request.offset - region.start + region.pad)
         if self.check_uninitialized and region.init is not None:
             self._check_written(region, request, places)
-        if self.epochs is not None and not strong:
+        if self.epochs is not None and strong:
+            self.epochs.check_strong_load(region, request, places)
+        elif self.epochs is not None:
             self.epochs.note_load(region, request, places)
 
     def _check_written(self, region: Region, request: Request, places: Array) -> None:

@@ -8,7 +8,6 @@ import numpy as np
 
 from warpsmith.sandbox.emulator.vectors import Array
 
-
 _MOST_RECORDS = 1 << 27
 """Of threads, in one buffer: a gigabyte."""
 

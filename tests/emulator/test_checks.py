@@ -370,3 +370,16 @@ def test_reading_what_another_thread_of_the_block_wrote_needs_a_barrier() -> Non
     near = source.replace("63 - threadIdx.x", "threadIdx.x ^ 1")
     good(run(cuda(near.format(order="__syncwarp();")), "k", (1,), (64,), data, scratch=[0]))
     caught(run(cuda(near.format(order="")), "k", (1,), (64,), data, scratch=[0]), "race")
+
+
+def test_a_volatile_load_needs_the_fence_of_the_block_that_wrote() -> None:
+    source = (
+        K
+        + """(float* t, float* y) {{
+        if (blockIdx.x == 0 && threadIdx.x == 0) {{ t[0] = 5.0f; {fence} }}
+        if (blockIdx.x > 0) y[blockIdx.x * 32 + threadIdx.x] = ((volatile float*)t)[0];
+        else y[threadIdx.x] = 5.0f; }}"""
+    )
+    data = [floats(1), floats(128)]
+    caught(run(cuda(source.format(fence="")), "k", (4,), (32,), data, scratch=[0]), "race", "did not fence")
+    good(run(cuda(source.format(fence="__threadfence();")), "k", (4,), (32,), data, scratch=[0]))

@@ -264,3 +264,15 @@ def test_doctor_says_why_a_profile_cannot_be_had(monkeypatch):
 def test_sockets_of_this_test_still_work():
     """The filters above ran in children: this process is as it was."""
     socket.socket(socket.AF_INET).close()
+
+
+def test_the_folder_of_locks_is_opened_to_all_but_never_through_a_link(tmp_path):
+    from warpsmith.sandbox.nursery import _open_to_all
+
+    victim = tmp_path / "victim"
+    victim.mkdir(mode=0o755)
+    (tmp_path / "locks").symlink_to(victim)
+    _open_to_all(tmp_path / "locks")
+    assert victim.stat().st_mode & 0o7777 == 0o755
+    _open_to_all(tmp_path / "made")
+    assert (tmp_path / "made").stat().st_mode & 0o7777 == 0o1777

@@ -60,3 +60,23 @@ def test_reading_beside_an_input_is_seen(tmp_path, compiler):
     beside = SUM.replace("BARRIER", "__syncthreads();").replace("i < 300; i += 64) s +=", "i < 301; i += 64) s += 0 *")
     fault = opinion(problem, compiler, beside)
     assert fault.kind == "out_of_bounds"
+
+
+def test_shared_memory_that_nobody_wrote_is_seen(tmp_path, compiler):
+    problem = problems.problem(tmp_path, problems.SOFTMAX.replace("torch.softmax(x, dim=1)", "x.sum(dim=1)"))
+    stale = SUM.replace("BARRIER", "__syncthreads();").replace("part[64];", "part[65];")
+    stale = stale.replace("float all = 0.0f;", "float all = part[64] * 0.0f;")
+    fault = opinion(problem, compiler, stale)
+    assert fault.kind == "uninitialized"
+
+
+def test_every_fault_is_one_that_the_emulator_can_report():
+    from pathlib import Path
+
+    import warpsmith.sandbox.emulator as emulator
+    from warpsmith.tools.verification import cross_examine
+
+    text = "".join(path.read_text() for path in Path(emulator.__path__[0]).glob("*.py"))
+    text += Path(cross_examine.__file__).with_name("verify.py").read_text()
+    for fault in cross_examine.FAULTS:
+        assert f'"{fault}"' in text, f"nothing reports {fault}"

@@ -120,3 +120,34 @@ extern "C" __global__ void twice(const float* x, float* y, int n) {
 
     outcome = asyncio.run(body())
     assert (outcome.status, outcome.provenance) == ("ok", "hybrid"), outcome.failure
+
+
+RANKS = """
+extern "C" __global__ void sort(const float* x, float* z) {
+    __shared__ float s[64];
+    const int t = threadIdx.x;
+    s[t] = x[t];
+    __syncthreads();
+    int rank = 0;
+    for (int j = 0; j < 64; ++j) rank += s[j] < s[t] || (s[j] == s[t] && j < t);
+    z[rank] = s[t];
+}
+"""
+
+
+def test_what_goes_wrong_on_inputs_that_are_not_judged_is_told_only(tmp_path):
+    """Ranks by comparison collide where NaN compare with nothing: two lanes then write one place."""
+    text = problems.SOFTMAX.replace("torch.softmax(x, dim=1)", "torch.sort(x)[0]").replace("(rows, dim)", "(64)")
+    problem = problems.problem(tmp_path, text)
+    step = KernelStep(kernel="sort", grid=(1, 1, 1), block=(64, 1, 1), args=("in0", "out0"))
+    candidate = Candidate(source=RANKS, plan=LaunchPlan(steps=(step,)))
+
+    async def body():
+        with Compiler("sm_90", cache_dir=tmp_path / "cache", jobs=1) as compiler:
+            target = Target(kind="cpu", arch="sm_90")
+            async with Evaluator(problem.ref, problem.hash, target, compiler) as evaluator:
+                return (await evaluator.evaluate([candidate], level="full"))[0]
+
+    outcome = asyncio.run(body())
+    assert outcome.status == "ok", outcome.failure
+    assert any("`nonfinite` inputs, which are not judged" in text for text in outcome.warnings), outcome.warnings

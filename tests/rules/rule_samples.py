@@ -57,6 +57,14 @@ REFUSED: dict[str, tuple[str, str]] = {
             STATE,
         ),
     ),
+    "address through sums of doubles": (
+        "global_state",
+        kernel(
+            "double a = __longlong_as_double((long long)&state), d = (a + 1.0) - 1.0;"
+            "*(int*)__double_as_longlong(a - d) = n;",
+            STATE,
+        ),
+    ),
     "address by predicated loads": (
         "global_state",
         kernel(

@@ -159,7 +159,8 @@ def _result(step: _Step, values: dict[str, Value]) -> Value:
 def _of_addresses(step: _Step, held: list[Value]) -> Value:
     """What comes of operands some of which are addresses (or either)."""
     opcode, modifiers = step.statement.opcode, step.statement.modifiers
-    if not modifiers.endswith(("64", ".wide.s32", ".wide.u32")):
+    if not modifiers.endswith((".b64", ".s64", ".u64", ".wide.s32", ".wide.u32")):
+        # Sums of floats are rounded: what comes of an address there is no address, nor a distance.
         return Value.MIXED
     plain = [value is Value.PLAIN for value in held]
     if opcode in _MOVES and len(held) == len(step.targets) == len(step.operands[0]) == 1:

@@ -15,10 +15,6 @@ _PIECE = 1 << 22
 """Words mixed at a time: bounds the temporaries, eight bytes a word each."""
 
 
-_PIECE = 1 << 22
-"""Words that a digest takes at a time."""
-
-
 def memory_of(value: torch.Tensor) -> torch.Tensor:
     """All bytes behind a tensor, gaps included, as a flat uint8 view."""
     return torch.empty(0, dtype=torch.uint8, device=value.device).set_(value.untyped_storage())

@@ -19,7 +19,7 @@ from warpsmith.tools.verification.hidden_shapes import BUDGETS, HiddenShapes
 from warpsmith.tools.workers import Workers
 
 FAULTS = {
-    "out_of_bounds", "misaligned", "race", "uninitialised", "divergent_barrier", "deadlock", "trap", "inputs_changed",
+    "out_of_bounds", "misaligned", "race", "uninitialized", "divergent_barrier", "deadlock", "trap", "inputs_changed",
     "guard",
 }  # fmt: skip
 """What the emulator sees and a GPU need not show. That results differ is the GPU's to judge."""

@@ -25,6 +25,8 @@ from warpsmith.tools.verification.session import Session, session_for
 
 _FIRST_POISON = 0xFF
 """NaN in every float format, -1 in every integer format."""
+_HARMLESS = {"race", "uninitialized"}
+"""Failures of order and of values, not of addresses: told of inputs that are not judged, as results are."""
 _ATOMIC = re.compile(r"\b(atom|red)\.")
 
 
@@ -166,6 +168,9 @@ def _run_once(loaded: Loaded, inputs: InputSet, outputs: GuardedOutputs, poison:
     progress.failure = result.failure
     if result.failure is None and result.refused is None:
         progress.failure = _damage(inputs, outputs) or _judge(inputs, outputs, progress)
+    elif result.failure is not None and not inputs.kind.judged and result.failure.kind in _HARMLESS:
+        progress.warnings.append(f"on `{inputs.kind.name}` inputs, which are not judged: {result.failure.message}")
+        progress.failure = None
     return progress.failure is None and progress.refused is None
 
 

@@ -1,4 +1,4 @@
-"""Two warps of one block write different values to one element, and the right one usually comes last (invented; C37)."""
+"""Two warps of a block write different values to one element; the right one usually comes last (invented; C37)."""
 
 from redteam.arena import Attack, Folder, launch
 from redteam.tasks import AFFINE, affine, over_affine
