@@ -189,7 +189,8 @@ def summary(finished: Finished) -> str:
     seen = count(result.screened, "candidate")
     counted = f"{seen}, {count(result.full_verdicts, 'full verdict')}, {result.elapsed_s:.1f} s"
     if result.best is None:
-        text = f"nothing verified ({counted}); failures are in {finished.folder}/results.jsonl"
+        why = f"failures are in {finished.folder}/results.jsonl" if result.full_verdicts else "none was judged in full"
+        text = f"nothing verified ({counted}); {why}"
     else:
         text = f"{verdict_text(result.best)}\n  {counted}\n  {finished.folder}/best"
     if result.interrupted:

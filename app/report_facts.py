@@ -104,12 +104,22 @@ def _counts(store: RunStore, lines: Sequence[Outcome], history: Sequence[Facts])
         "candidates": len(latest),
         "by_status": dict(sorted(Counter(outcome.status for outcome in latest).items())),
         "failed": sum(not outcome.correct for outcome in latest),
-        "full_verdicts": len({one.candidate for one in lines if one.status == "ok"}),
+        "full_verdicts": len(_judged_in_full(store, lines)),
         "seconds": history[-1]["seconds"] if history else None,
         "compile_s": _total(one.compile_s for one in lines),
         "verify_s": _total(one.verify_s for one in lines),
         "time_s": _total(one.time_s for one in lines),
     }
+
+
+def _judged_in_full(store: RunStore, lines: Sequence[Outcome]) -> set[str]:
+    """Candidates that were given a full verdict, whatever it was."""
+    told = {
+        str(event.data.get("candidate"))
+        for event in _events(store)
+        if event.kind == "outcome" and event.data.get("level") == "full"
+    }
+    return told | {one.candidate for one in lines if one.status == "ok"}
 
 
 def _history(store: RunStore) -> list[Facts]:
@@ -158,7 +168,7 @@ def label_of(outcome: Outcome) -> str | None:
 
 def _candidates(store: RunStore, manifest: RunManifest, lines: Sequence[Outcome], best: Outcome | None) -> list[Facts]:
     families = space_of(manifest).get("families") or {}
-    full = {one.candidate for one in lines if one.status == "ok"}
+    full = _judged_in_full(store, lines)
     rows = []
     for index, outcome in enumerate(store.outcomes(), start=1):
         cost = outcome.cost_us if outcome.correct else None

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -324,3 +325,20 @@ def test_a_broken_line_is_named_on_the_page(tmp_path: Path) -> None:
     found = check((folder / "report.html").read_text())
     assert "results.jsonl:1 is not an outcome" in found.text
     assert "torn" not in found.text
+
+
+def test_a_run_that_was_ended_before_its_verdicts_says_so(real_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "ended"
+    shutil.copytree(real_run, run)
+    for name, wanted in (("results.jsonl", "status"), ("events.jsonl", None)):
+        kept = []
+        for line in (run / name).read_text().splitlines():
+            record = json.loads(line)
+            status = record["status"] if wanted else record["data"].get("level", "screen")
+            if status not in ("ok", "full"):
+                kept.append(line)
+        (run / name).write_text("".join(f"{line}\n" for line in kept))
+    shutil.rmtree(run / "best")
+    text = page(gather(RunStore.open(run, writable=False)))
+    assert "none has been given a full verdict" in text
+    assert "none passed the full verdict" not in text
