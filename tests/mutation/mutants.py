@@ -57,7 +57,7 @@ MUTANTS = (
         "ratios may be a hundred times larger", COMPARE,
         "Limits(rms_ratio=64, max_ratio=300, atol=1e-3, rtol=1e-3)",
         "Limits(rms_ratio=6400, max_ratio=30000, atol=1e-3, rtol=1e-3)",
-        ("c10_half_inputs", "c10_tf32_inputs"), quick=True,
+        ("c10_half_inputs", "c10_tf32_inputs"),
     ),
     Mutant(
         "NaN in the reference is a wildcard", COMPARE,
@@ -155,7 +155,7 @@ MUTANTS = (
     Mutant(
         "no policy on compiled code", PTX,
         '    """The first rule that compiled code breaks, or None. Never raises, whatever the text."""\n',
-        "    return None\n", ("t12_weights_kept_in_a_global", "t20_clock_phase", "t23_printf_flood"), quick=True,
+        "    return None\n", ("t12_weights_kept_in_a_global", "t20_clock_phase", "t23_printf_flood"),
     ),
     Mutant(
         "any special register may be read", PTX,
@@ -168,7 +168,7 @@ MUTANTS = (
     Mutant(
         "no rules for slots", SLOTS,
         "    found = refusal(text, frozenset(reserved))\n", "    found = None\n",
-        ("s1_directive", "s1_early_return", "s1_static_variable", "s1_assembly"), quick=True,
+        ("s1_directive", "s1_early_return", "s1_static_variable", "s1_assembly"),
     ),
     Mutant(
         "a role may edit any slot", "kernels/assemble.py",
@@ -181,7 +181,7 @@ MUTANTS = (
     ),
     Mutant(
         "hidden shapes are skipped", "tools/verification/hidden_shapes.py",
-        "        if isinstance(found, Failure):\n", "        if False:\n", ("c14_shape_in_a_slot",), quick=True,
+        "        if isinstance(found, Failure):\n", "        if False:\n", ("c14_shape_in_a_slot",),
     ),
     Mutant(
         "links are followed", JUDGE,
