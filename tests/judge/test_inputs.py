@@ -7,7 +7,7 @@ import torch
 from warpsmith.kernels.errors import UserError
 from warpsmith.sandbox.scripted import ScriptedBackend
 from warpsmith.tools.verification.compare import compare
-from warpsmith.tools.verification.domains import InputDomain, copy_of, domain_of, redrawn_integers
+from warpsmith.tools.verification.domains import InputDomain, domain_of, redrawn_integers
 from warpsmith.tools.verification.inputs import KINDS, attempts, draw_inputs
 from warpsmith.tools.verification.session import Session
 from warpsmith.tools.verification.verify import verify
@@ -126,10 +126,6 @@ def test_refused_values_lead_to_narrower_attempts():
 def test_expanded_tensors_keep_their_strides():
     value = torch.full((3, 1), 2.0).expand(3, 5)
     assert drawn(value).stride() == value.stride()
-    copied = copy_of(value)
-    assert torch.equal(copied, value)
-    assert copied.stride() == value.stride()
-    assert copied.data_ptr() != value.data_ptr()
 
 
 def set_up(tmp_path, forward, first="torch.randn(n)", second="torch.randn(n)", mode="eval"):

@@ -168,14 +168,6 @@ def computable(value: torch.Tensor) -> torch.Tensor:
     return value.float() if value.is_floating_point() and value.itemsize == 1 else value
 
 
-def copy_of(value: torch.Tensor) -> torch.Tensor:
-    """The same contents, strides and storage offset at another address."""
-    core = core_of(value)
-    copied = like(core, core)
-    copied = copied.clone() if copied.data_ptr() == core.data_ptr() else copied
-    return copied if core is value else copied.expand(value.shape)
-
-
 def core_of(value: torch.Tensor) -> torch.Tensor:
     """A view of the elements that do not share memory: what was expanded, before it was."""
     for dim, (size, stride) in enumerate(zip(value.shape, value.stride(), strict=True)):
