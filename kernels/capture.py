@@ -32,6 +32,7 @@ from warpsmith.kernels.canonical import Call, Canonical, canonical
 from warpsmith.kernels.costs import flops_of
 from warpsmith.kernels.decompose import decomposition_table
 from warpsmith.kernels.errors import NotYetError, UserError
+from warpsmith.kernels.one_thread import one_thread
 from warpsmith.kernels.opgraph import GraphInput, NodeRef, OpGraph, OpNode, TensorSpec
 from warpsmith.kernels.placement import strided_like
 from warpsmith.kernels.problem import FunctionModule, Instance, Problem, named_tensors
@@ -58,7 +59,8 @@ def capture(problem: Problem, *, check_dtypes: bool = True) -> OpGraph:
     user's code fails, NotYetError for what the graph cannot say and, with `check_dtypes`, for used inputs
     or parameters outside SUPPORTED_INPUTS.
     """
-    graph, constants = _trace(problem, refuse_empty=check_dtypes)
+    with one_thread:
+        graph, constants = _trace(problem, refuse_empty=check_dtypes)
     problem.remember_constants(constants)
     if check_dtypes:
         refuse_unsupported(graph, problem)
@@ -67,7 +69,8 @@ def capture(problem: Problem, *, check_dtypes: bool = True) -> OpGraph:
 
 def lifted_constants(problem: Problem) -> dict[str, torch.Tensor]:
     """Tensors that forward creates from Python data, by the NAME of their `param:NAME`, on the CPU."""
-    return _trace(problem)[1]
+    with one_thread:
+        return _trace(problem)[1]
 
 
 def refuse_unsupported(graph: OpGraph, problem: Problem) -> None:
@@ -146,14 +149,11 @@ def _fake_like(tensor: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
     return torch.nn.Parameter(fake, requires_grad=False) if isinstance(tensor, torch.nn.Parameter) else fake
 
 
-_one_at_a_time = threading.RLock()
-
-
 @contextmanager
 def _quiet() -> Iterator[None]:
     """torch logs and prints the trace of an operator that fails; the user gets one line from us instead. All of this is
     the process's own: one capture at a time, and standard output stays where it is while another thread may write."""
-    with _one_at_a_time, warnings.catch_warnings():
+    with one_thread, warnings.catch_warnings():
         before = logging.root.manager.disable
         logging.disable(logging.CRITICAL)
         warnings.simplefilter("ignore")

@@ -24,6 +24,7 @@ from torch.utils import _pytree as pytree
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.inputspec import draw, parse_inputs
 from warpsmith.kernels.live import LiveFacts, load_live, read_facts, save_live, shuffled
+from warpsmith.kernels.one_thread import one_thread
 from warpsmith.kernels.overrides import describe_settable, locate, run_module, settable
 from warpsmith.kernels.placement import made_on, placed
 from warpsmith.kernels.records import Record, content_hash
@@ -177,9 +178,10 @@ class Problem:
             return
         identity = content_hash([self.source, str(self.path), self._ref.overrides])
         name = f"warpsmith_problem_{identity[:16]}"
-        self._module = sys.modules.get(name)
-        if self._module is None:
-            self._module = run_module(self.source, self.path, name=name, overrides=self._ref.overrides)
+        with one_thread:
+            self._module = sys.modules.get(name)
+            if self._module is None:
+                self._module = run_module(self.source, self.path, name=name, overrides=self._ref.overrides)
         self._check_names(self._module)
 
     def _check_names(self, module: ModuleType) -> None:
@@ -380,8 +382,8 @@ def _to_device(values: Any, device: str) -> Any:
 def _seeded(seed: int, device: str) -> Iterator[None]:
     """All generators that user code may draw from start at `seed` inside; their states are restored after."""
     devices = [torch.cuda.current_device()] if device.startswith("cuda") else []
-    python_state, numpy_state = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=devices):
+    with one_thread, torch.random.fork_rng(devices=devices):
+        python_state, numpy_state = random.getstate(), np.random.get_state()
         torch.manual_seed(seed % _SEED_RANGE)
         random.seed(seed)
         np.random.seed(seed % 2**32)

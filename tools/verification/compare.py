@@ -201,11 +201,11 @@ def compare(
 
 def _beyond_ratio(ratios: Ratios, limits: Limits, inside: torch.dtype | None) -> str | None:
     """Which ratio to eager's error is too large, if any."""
-    bound = {None: limits.rms_ratio, torch.float32: TF32_INSIDE}.get(inside, NARROW_INSIDE)
-    bounds = [
-        ("rms error is", ratios.rms, min(bound, limits.rms_ratio)),
-        ("largest error is", ratios.largest, min(2 * bound, limits.max_ratio)),
-    ]
+    rms, largest = limits.rms_ratio, limits.max_ratio
+    if inside is not None:
+        bound = TF32_INSIDE if inside is torch.float32 else NARROW_INSIDE
+        rms, largest = min(bound, rms), min(2 * bound, largest)
+    bounds = [("rms error is", ratios.rms, rms), ("largest error is", ratios.largest, largest)]
     if limits.steps is not None:
         bounds.append(("rms error in units in the last place is", ratios.step_rms, limits.steps[0]))
         bounds.append(("largest error in units in the last place is", ratios.step_largest, limits.steps[1]))
