@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from warpsmith.sandbox.emulator.ptx import Module, PtxError, Refused, Variable
 from warpsmith.sandbox.emulator.regions import Region
 from warpsmith.sandbox.emulator.vectors import Array
 
+REORDERED = "blocks ran in another order"
+"""Note of a launch whose results may differ from those of the launch before for this reason alone."""
 _MOST_BLOCKS = 1 << 31
 """A launch of more would not end, on a device neither."""
 
@@ -57,6 +60,7 @@ class LoadedEmulator:
         self._failure: Failure | None = None
         self._refused: str | None = None
         self._scratch: dict[str, tuple[torch.Tensor, Region]] = {}
+        self._launches = 0
         try:
             module = parse_cached(text)
             self._failure = self._prepare(module, report, text)
@@ -96,13 +100,24 @@ class LoadedEmulator:
         if self._failure is not None:
             return LaunchResult(failure=self._failure)
         counters: dict[str, dict[str, float]] = {}
+        chance = self._chance() if blocks is None else None
+        notes = () if chance is None else (REORDERED,)
         try:
-            failure = self._run(arguments, poison, blocks, counters)
+            failure = self._run(arguments, poison, blocks, counters, chance)
         except (ArgumentError, LibraryError) as error:
             failure = Failure(stage="launch", kind="arguments", message=str(error))
         except Refused as refused:
             return LaunchResult(refused=str(refused))
-        return LaunchResult(failure=failure, counters=Counters(source="emulated", kernels=counters))
+        return LaunchResult(failure=failure, counters=Counters(source="emulated", kernels=counters), notes=notes)
+
+    def _chance(self) -> np.random.Generator | None:
+        """By which chance blocks are ordered, where they may see each other: at the second launch, the fourth, the
+        eighth and so on, since it takes longer. Every other launch has them in order."""
+        self._launches += 1
+        often = self._launches == 1 or self._launches & (self._launches - 1)
+        if often or not any(kernel.order_shows for kernel in self._kernels.values()):
+            return None
+        return np.random.default_rng(secrets.randbits(128))
 
     def _run(
         self,
@@ -110,6 +125,7 @@ class LoadedEmulator:
         poison: int,
         blocks: range | None,
         counters: dict[str, dict[str, float]],
+        chance: np.random.Generator | None,
     ) -> Failure | None:
         self._fill_scratch(poison)
         values: dict[str, Argument] = dict(arguments)
@@ -124,7 +140,7 @@ class LoadedEmulator:
                 library_call(step.library, step.args, step.out, step.kwargs, values)()
                 _mark_written(regions, values[step.out])
                 continue
-            run = self._launch_kernel(step, values, regions, poison, blocks)
+            run = self._launch_kernel(step, values, regions, poison, blocks, chance)
             _add(counters.setdefault(step.kernel, {}), run.counters)
             if run.failure is not None:
                 return run.failure
@@ -137,6 +153,7 @@ class LoadedEmulator:
         regions: list[Region],
         poison: int,
         blocks: range | None,
+        chance: np.random.Generator | None,
     ) -> Run:
         if math.prod(step.grid) > _MOST_BLOCKS:
             raise Refused(f"{step.kernel}: a grid of {math.prod(step.grid):,} blocks", 0)
@@ -156,6 +173,7 @@ class LoadedEmulator:
             checks=self.backend.checks,
             step_limit=self.backend.step_limit,
             poison=poison,
+            chance=chance if kernel.order_shows else None,
         )
 
     def _fill_scratch(self, poison: int) -> None:

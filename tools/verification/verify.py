@@ -27,6 +27,9 @@ _FIRST_POISON = 0xFF
 """NaN in every float format, -1 in every integer format."""
 _HARMLESS = {"race", "uninitialized"}
 """Failures of order and of values, not of addresses: told of inputs that are not judged, as results are."""
+_VALUES = {"mismatch", "nonfinite"}
+_TRIES = 8
+"""Runs that must agree before a result with atomics is said to depend on what was in memory."""
 _ATOMIC = re.compile(r"\b(atom|red)\.")
 
 
@@ -42,6 +45,8 @@ class _Progress:
     counters: Counters | None = None
     refused: str | None = None
     failure: Failure | None = None
+    reordered: bool = False
+    """Whether the newest launch ran blocks in an order of its own."""
     warnings: list[str] = field(default_factory=list)
 
     def note(self, found: Comparison) -> None:
@@ -145,6 +150,7 @@ def _repeats(
     digests under a secret key stand for what was in it."""
     again, key = second or first, secrets.randbits(62)
     before = None if second is not None else first.digests(key)
+    was_reordered = progress.reordered
 
     def same() -> bool:
         return _equal_bits(first, second) if second is not None else first.digests(key) == before
@@ -152,7 +158,10 @@ def _repeats(
     if not _run_once(loaded, inputs, again, _other_poison(), progress):
         return False
     if not same():
-        progress.failure = _differs(loaded, inputs, again, same)
+        if progress.reordered == was_reordered:
+            progress.failure = _differs(loaded, inputs, again, same, tries=_TRIES if atomics else 1)
+        else:
+            progress.failure = _by_order(inputs)
         if atomics and progress.failure.kind == "nondeterministic":
             progress.warnings.append(progress.failure.message)
             progress.failure = None
@@ -166,12 +175,24 @@ def _run_once(loaded: Loaded, inputs: InputSet, outputs: GuardedOutputs, poison:
     progress.counters = result.counters or progress.counters
     progress.refused = result.refused
     progress.failure = result.failure
+    progress.reordered = bool(result.notes)
     if result.failure is None and result.refused is None:
         progress.failure = _damage(inputs, outputs) or _judge(inputs, outputs, progress)
+        if result.notes and progress.failure is not None and progress.failure.kind in _VALUES:
+            progress.failure = _in_order(loaded, inputs, outputs, poison, progress.failure)
     elif result.failure is not None and not inputs.kind.judged and result.failure.kind in _HARMLESS:
         progress.warnings.append(f"on `{inputs.kind.name}` inputs, which are not judged: {result.failure.message}")
         progress.failure = None
     return progress.failure is None and progress.refused is None
+
+
+def _in_order(loaded: Loaded, inputs: InputSet, outputs: GuardedOutputs, poison: int, found: Failure) -> Failure:
+    """Values were wrong after a launch with its blocks in an order of their own: whether that is what made them so."""
+    outputs.poison(poison)
+    result = loaded.launch({**inputs.arguments(), **outputs.named()}, poison=poison)
+    if result.failure is not None or result.notes or _judge(inputs, outputs, _Progress()) is not None:
+        return found
+    return _wrong("race", f"{found.message}; it is right where blocks run in order: some do not wait for others")
 
 
 def _damage(inputs: InputSet, outputs: GuardedOutputs) -> Failure | None:
@@ -216,16 +237,24 @@ def compare_output(inputs: InputSet, index: int, value: torch.Tensor) -> Compari
     return compare(value, reference, measure, by_ratio=inputs.kind.zero_mean, whole=inputs.kind.name == WHOLE)
 
 
-def _differs(loaded: Loaded, inputs: InputSet, outputs: GuardedOutputs, same: Callable[[], bool]) -> Failure:
-    """Two right results with different bits: the poison shows in them, or the order of the threads does."""
-    outputs.poison(_FIRST_POISON)
-    result = loaded.launch({**inputs.arguments(), **outputs.named()}, poison=_FIRST_POISON)
-    if result.failure is not None:
-        return result.failure
-    repeats = same()
-    what = "what was in its outputs or scratch before" if repeats else "the order in which threads ran"
-    message = f"on `{inputs.kind.name}` inputs the result depends on {what}"
-    return _wrong("uninitialised" if repeats else "nondeterministic", message)
+def _differs(
+    loaded: Loaded, inputs: InputSet, outputs: GuardedOutputs, same: Callable[[], bool], *, tries: int
+) -> Failure:
+    """Two right results with different bits: the poison shows in them, or the order of the threads does. Sums of
+    atomics may have the same bits twice by chance, so they are tried more often."""
+    for _ in range(tries):
+        outputs.poison(_FIRST_POISON)
+        result = loaded.launch({**inputs.arguments(), **outputs.named()}, poison=_FIRST_POISON)
+        if result.failure is not None:
+            return result.failure
+        if not same():
+            return _by_order(inputs)
+    message = f"on `{inputs.kind.name}` inputs the result depends on what was in its outputs or scratch before"
+    return _wrong("uninitialised", message)
+
+
+def _by_order(inputs: InputSet) -> Failure:
+    return _wrong("nondeterministic", f"on `{inputs.kind.name}` inputs the result depends on the order of the threads")
 
 
 def _equal_bits(first: GuardedOutputs, second: GuardedOutputs) -> bool:
