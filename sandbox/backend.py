@@ -12,6 +12,15 @@ from warpsmith.kernels.records import CompileReport, Counters, Failure, LaunchPl
 
 Argument = torch.Tensor | int | float
 
+SCRATCH_DTYPES: dict[str, torch.dtype] = {
+    name: getattr(torch, name)
+    for name in (
+        "float32", "float64", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "bool",
+        "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+    )
+}  # fmt: skip
+"""What a scratch buffer may hold."""
+
 
 @dataclass(frozen=True, slots=True)
 class LaunchResult:

@@ -15,7 +15,7 @@ import torch
 from warpsmith.kernels.errors import DeviceLost, EnvironmentError_
 from warpsmith.kernels.records import CompileReport, Failure, KernelStep, LaunchPlan, LibraryStep
 from warpsmith.sandbox import process
-from warpsmith.sandbox.backend import Argument, LaunchResult
+from warpsmith.sandbox.backend import SCRATCH_DTYPES, Argument, LaunchResult
 from warpsmith.sandbox.cuda import driver as cuda
 from warpsmith.sandbox.cuda.arguments import (
     ArgumentError,
@@ -39,6 +39,11 @@ LAUNCH_TIMEOUT_VARIABLE = "WARPSMITH_LAUNCH_TIMEOUT_S"
 LAUNCH_TIMEOUT_S = 10.0
 """A run of a whole plan that takes longer is a hang: the slowest honest one is a serial pass over the
 memory."""
+
+
+_MOST = 2**31 - 1
+_MOST_BYTES = 1 << 48
+"""No device's memory is larger, and torch refuses what does not fit 64 bits in other words."""
 
 
 class LaunchRefused(Exception):
@@ -218,6 +223,9 @@ class LoadedCuda:
             return library_call(step.library, step.args, step.out, step.kwargs, values)
         if min(*step.grid, *step.block, *step.cluster) < 1 or step.shared_bytes < 0:
             raise LaunchRefused(f"{step.kernel}: grid, block and cluster sizes start at 1", "launch_config")
+        if max(*step.grid, *step.block, *step.cluster, step.shared_bytes) > _MOST:
+            # A larger one would be cut to 32 bits on its way to the driver.
+            raise LaunchRefused(f"{step.kernel}: no size of a launch is above {_MOST}", "launch_config")
         if step.kernel not in self._parameters:
             raise LaunchRefused(f"the module has no kernel {step.kernel!r}", "no_entry")
         function = self._function(step)
@@ -265,6 +273,8 @@ class LoadedCuda:
             count = _dtype(buffer.dtype).itemsize
             for size in buffer.shape:
                 count *= size
+            if count > _MOST_BYTES:
+                raise LaunchRefused(f"no room for the scratch buffer {name}: it takes {count:,} bytes", "out_of_memory")
             self._scratch[name] = torch.empty(count, dtype=torch.uint8, device=self.backend.torch_device)
         return self._scratch[name]
 
@@ -333,7 +343,6 @@ def _named(step: KernelStep | LibraryStep) -> set[str]:
 
 
 def _dtype(name: str) -> torch.dtype:
-    found = getattr(torch, name, None)
-    if not isinstance(found, torch.dtype):
-        raise LaunchRefused(f"no dtype is called {name!r}", "arguments")
-    return found
+    if name not in SCRATCH_DTYPES:
+        raise LaunchRefused(f"no dtype of a buffer is called {name!r}", "arguments")
+    return SCRATCH_DTYPES[name]

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from warpsmith.kernels.records import CompileReport, Counters, Failure, KernelStep, LaunchPlan, LibraryStep
-from warpsmith.sandbox.backend import Argument, LaunchResult
+from warpsmith.sandbox.backend import SCRATCH_DTYPES, Argument, LaunchResult
 from warpsmith.sandbox.cuda.arguments import ArgumentError, Parameter, pack
 from warpsmith.sandbox.cuda.library import LibraryError, library_call
 from warpsmith.sandbox.emulator.launch import DEFAULT_STEP_LIMIT, Run, Shape, run_kernel
@@ -180,7 +180,7 @@ class LoadedEmulator:
         """Fresh contents for every scratch buffer; poisoned ones count as never written."""
         for name, buffer in self.plan.buffers.items():
             if name not in self._scratch:
-                dtype = getattr(torch, buffer.dtype)
+                dtype = SCRATCH_DTYPES[buffer.dtype]
                 tensor = torch.empty(buffer.shape, dtype=dtype)
                 size = tensor.numel() * tensor.element_size()
                 self._scratch[name] = (
