@@ -28,6 +28,7 @@ from warpsmith.sandbox.cuda.health import Health
 from warpsmith.sandbox.cuda.leftovers import Leftovers
 from warpsmith.sandbox.cuda.library import LibraryError, library_call
 from warpsmith.sandbox.cuda.scrub import Scrubber
+from warpsmith.sandbox.cuda.variables import Variables
 
 Launch = Callable[[], object]
 _torch_cuda: Any = torch.cuda
@@ -95,12 +96,14 @@ class CudaBackend:
         module = self._module_class()
         # Unloading a module waits for its kernels: one that hangs must outlive the report about it.
         self._newest = module
-        failure = None
+        failure, variables = None, None
+        cubin = Path(report.cubin_path).read_bytes()
         try:
-            module.load(Path(report.cubin_path).read_bytes())
-        except RuntimeError as error:
+            module.load(cubin)
+            variables = Variables(self.driver, module.ptr, cubin, self.stream.cuda_stream)
+        except (RuntimeError, cuda.DriverError) as error:
             failure = Failure(stage="launch", kind="module", message=f"the module does not load: {error}")
-        return LoadedCuda(self, module, parameters, plan, failure)
+        return LoadedCuda(self, module, parameters, plan, failure, variables)
 
     def forget(self) -> None:
         """Enqueues writes over all that a kernel could find of earlier work: memory that torch holds free, every
@@ -153,10 +156,12 @@ class LoadedCuda:
         parameters: Mapping[str, tuple[Parameter, ...]],
         plan: LaunchPlan,
         failure: Failure | None,
+        variables: Variables | None = None,
     ) -> None:
         self.backend = backend
         self.plan = plan
         self._failure = failure
+        self.variables = variables
         self._module = module
         self._parameters = parameters
         self._functions: dict[str, Any] = {}
@@ -182,12 +187,14 @@ class LoadedCuda:
         except torch.cuda.OutOfMemoryError as error:
             message = f"no room for the scratch buffers: {str(error).splitlines()[0]}"
             return LaunchResult(failure=Failure(stage="launch", kind="out_of_memory", message=message))
-        except RuntimeError as error:
+        except (RuntimeError, cuda.DriverError) as error:
             return LaunchResult(failure=self.backend.ruined(error))
         return LaunchResult(failure=self.backend.finish())
 
     def fill_scratch(self, poison: int) -> None:
-        """Fills scratch that the plan wants poisoned, on the current stream."""
+        """Fills scratch that the plan wants poisoned, on the current stream; module variables get their first contents
+        back."""
+        self._restore_variables()
         for name, buffer in self.plan.buffers.items():
             if buffer.init == "poison":
                 self._bytes_of(name).fill_(poison)
@@ -198,14 +205,19 @@ class LoadedCuda:
         self._prepared = {name: self._bytes_of(name).clone() for name in names}
 
     def refresh_scratch(self, poison: int) -> None:
-        """Scratch as it was before the first run, on the current stream: load-time results restored, all else
-        poisoned."""
+        """Scratch and module variables as they were before the first run, on the current stream: load-time results
+        restored, all other scratch poisoned."""
+        self._restore_variables()
         for name in self.plan.buffers:
             kept = self._prepared.get(name)
             if kept is None:
                 self._bytes_of(name).fill_(poison)
             else:
                 self._bytes_of(name).copy_(kept)
+
+    def _restore_variables(self) -> None:
+        if self.variables is not None:
+            self.variables.restore(torch.cuda.current_stream(self.backend.torch_device).cuda_stream)
 
     def bind(self, arguments: Mapping[str, Argument]) -> Bound:
         """The plan with its arguments packed, ready to be enqueued many times. Raises LaunchRefused,
