@@ -23,6 +23,7 @@ from warpsmith.kernels.opgraph import OpGraph
 from warpsmith.kernels.plan import Plan, plan
 from warpsmith.kernels.problem import Problem, load_problem
 from warpsmith.kernels.records import Candidate, CompileReport, RunManifest
+from warpsmith.sandbox.cuda.memory import limit_bytes
 from warpsmith.tools.compile import Compiler
 from warpsmith.tools.evaluate import Evaluator
 from warpsmith.tools.outcomes import Roof, roof_of
@@ -116,6 +117,7 @@ def bench_for(problem: Problem, *, device: str, arch: str | None) -> Bench:
 def find_machine(device: str, arch: str | None) -> Machine:
     """The GPU if there is one and it is wanted, else the emulator. EnvironmentError_ for `gpu` without one."""
     if device != "cpu":
+        limit_bytes()  # A number that cannot be read is the user's mistake, to be told before anything starts.
         found = _gpu()
         if found is not None:
             model, driver = found

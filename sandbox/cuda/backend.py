@@ -27,6 +27,7 @@ from warpsmith.sandbox.cuda.arguments import (
 from warpsmith.sandbox.cuda.health import Health
 from warpsmith.sandbox.cuda.leftovers import Leftovers
 from warpsmith.sandbox.cuda.library import LibraryError, library_call
+from warpsmith.sandbox.cuda.memory import hold_to_limit
 from warpsmith.sandbox.cuda.scrub import Scrubber
 from warpsmith.sandbox.cuda.variables import Variables
 
@@ -74,6 +75,7 @@ class CudaBackend:
         self.torch_device = torch.device("cuda", index)
         torch.cuda.set_device(index)
         torch.empty(1, device=self.torch_device)
+        hold_to_limit(self.torch_device)
         self.driver = cuda.driver()
         self.driver.set_limit(cuda.LIMIT_PRINTF_FIFO, 1 << 16)
         self.driver.set_limit(cuda.LIMIT_MALLOC_HEAP, 0)
