@@ -158,13 +158,14 @@ def _repeats(
     if not _run_once(loaded, inputs, again, _other_poison(), progress):
         return False
     if not same():
-        progress.failure = _differs(loaded, inputs, again, same)
-        if progress.failure.kind != "nondeterministic" or not (atomics and _ran_atomics(progress.counters)):
+        found = progress.failure = _differs(loaded, inputs, again, same)
+        if found.kind != "nondeterministic":
             return False
-        excused, progress.failure = progress.failure, None
         if second is not None:
-            progress.failure = _by_place(loaded, inputs, first, second) or _apart(inputs, first, second)
-        progress.warnings.append(excused.message)
+            progress.failure = _by_place(loaded, inputs, first, second) or _apart(inputs, first, second) or found
+        if progress.failure is found and atomics and _ran_atomics(progress.counters):
+            progress.warnings.append(found.message)
+            progress.failure = None
     return progress.failure is None
 
 
