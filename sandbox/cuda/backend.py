@@ -15,7 +15,7 @@ import torch
 from warpsmith.kernels.errors import DeviceLost, EnvironmentError_
 from warpsmith.kernels.records import CompileReport, Failure, KernelStep, LaunchPlan, LibraryStep
 from warpsmith.sandbox import process
-from warpsmith.sandbox.backend import SCRATCH_DTYPES, Argument, LaunchResult
+from warpsmith.sandbox.backend import SCRATCH_DTYPES, Argument, LaunchResult, load_time_buffers, load_time_changed
 from warpsmith.sandbox.cuda import driver as cuda
 from warpsmith.sandbox.cuda.arguments import (
     ArgumentError,
@@ -169,8 +169,9 @@ class LoadedCuda:
         self._functions: dict[str, Any] = {}
         self._scratch: dict[str, torch.Tensor] = {}
         self._prepared: dict[str, torch.Tensor] = {}
+        self._launched = False
 
-    def launch(self, arguments: Mapping[str, Argument], *, poison: int) -> LaunchResult:
+    def launch(self, arguments: Mapping[str, Argument], *, poison: int, again: bool = False) -> LaunchResult:
         """Runs the plan once and waits. See `Loaded` for what `arguments` and `poison` mean."""
         if self._failure is not None:
             return LaunchResult(failure=self._failure)
@@ -179,8 +180,13 @@ class LoadedCuda:
                 self.backend.stream.wait_stream(_torch_cuda.default_stream(self.backend.torch_device))
                 bound = self.bind(arguments)
                 self.backend.forget()
-                self.fill_scratch(poison)
-                bound.prepare()
+                if again and self._launched:
+                    self._restore_variables()
+                else:
+                    self.fill_scratch(poison)
+                    bound.prepare()
+                self._launched = True
+                self.keep_prepared()
                 bound.enqueue()
         except (LaunchRefused, ArgumentError, LibraryError) as error:
             kind = error.kind if isinstance(error, LaunchRefused) else "arguments"
@@ -191,20 +197,24 @@ class LoadedCuda:
             return LaunchResult(failure=Failure(stage="launch", kind="out_of_memory", message=message))
         except (RuntimeError, cuda.DriverError) as error:
             return LaunchResult(failure=self.backend.ruined(error))
-        return LaunchResult(failure=self.backend.finish())
+        return LaunchResult(failure=self.backend.finish() or self._state_kept())
+
+    def _state_kept(self) -> Failure | None:
+        """The failure of steps that have changed what load-time steps had written."""
+        with torch.cuda.stream(self.backend.stream):
+            changed = [name for name, kept in self._prepared.items() if not torch.equal(kept, self._bytes_of(name))]
+        self._prepared = {}
+        return load_time_changed(changed) if changed else None
 
     def fill_scratch(self, poison: int) -> None:
-        """Fills scratch that the plan wants poisoned, on the current stream; module variables get their first contents
-        back."""
+        """Fills scratch as the plan wants it, on the current stream; module variables get their first contents back."""
         self._restore_variables()
         for name, buffer in self.plan.buffers.items():
-            if buffer.init == "poison":
-                self._bytes_of(name).fill_(poison)
+            self._bytes_of(name).fill_(0 if buffer.init == "zero" else poison)
 
     def keep_prepared(self) -> None:
         """Copies what the load-time steps have written, for `refresh_scratch`."""
-        names = {name for step in self.plan.prepare for name in _named(step)} & self.plan.buffers.keys()
-        self._prepared = {name: self._bytes_of(name).clone() for name in names}
+        self._prepared = {name: self._bytes_of(name).clone() for name in load_time_buffers(self.plan)}
 
     def refresh_scratch(self, poison: int) -> None:
         """Scratch and module variables as they were before the first run, on the current stream: load-time results
@@ -348,12 +358,6 @@ def _cupy_stream(pointer: int) -> Any:
     if hasattr(stream.Stream, "from_external"):
         return stream.Stream.from_external(_StreamHandle(pointer))
     return stream.ExternalStream(pointer)
-
-
-def _named(step: KernelStep | LibraryStep) -> set[str]:
-    """Names of tensors that a step is given."""
-    given = {argument for argument in step.args if isinstance(argument, str)}
-    return given | {step.out} if isinstance(step, LibraryStep) else given
 
 
 def _dtype(name: str) -> torch.dtype:
