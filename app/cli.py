@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import enum
-import json as jsonlib
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from warpsmith import __version__
-from warpsmith.app.ending import Ended, listen, secure_streams, silence_closed_streams, told
+from warpsmith.app.ending import fail, told
 from warpsmith.kernels.errors import UserError, WarpsmithError
 
 
@@ -293,21 +291,9 @@ def _must_exist(problem: str) -> None:
         raise UserError(f"{path}: no such file; check the path")
 
 
-def _fail(error: WarpsmithError) -> NoReturn:
-    with contextlib.suppress(OSError):
-        typer.echo(str(error) if isinstance(error, Ended) else f"error: {error}", err=True)
-        if "--json" in sys.argv:
-            document = {"error": {"message": str(error), "kind": type(error).__name__, "exit_code": error.exit_code}}
-            typer.echo(jsonlib.dumps(document, indent=2))
-    silence_closed_streams()
-    sys.exit(error.exit_code)
-
-
 def main() -> None:
-    """Entry point: errors become one line and their exit code, an interrupt 130 (SIGTERM 143)."""
-    secure_streams()
-    listen()
+    """Runs the command line: errors become one line and their exit code, an interrupt 130 (SIGTERM 143)."""
     try:
         app()
     except WarpsmithError as error:
-        _fail(error)
+        fail(error)

@@ -15,7 +15,7 @@ _OWN = Path("/proc/self/cgroup")
 
 def usable_cores() -> int:
     """Cores that this process may keep busy at once, at least one."""
-    return max(1, min(_affinity(), math.ceil(group_quota(_OWN, _MOUNT))))
+    return max(1, math.ceil(min(_affinity(), group_quota(_OWN, _MOUNT))))
 
 
 def default_jobs() -> int:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
 import io
+import json as jsonlib
 import os
 import signal
 import sys
+import threading
 import types
 from collections.abc import Iterator
+from typing import NoReturn
 
 from warpsmith.kernels.errors import EnvironmentError_, UserError, WarpsmithError
 
@@ -46,17 +50,61 @@ class Ended(WarpsmithError):
         self.exit_code = exit_code
 
 
+_NOTHING = "nothing was written; run the command again"
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _received: list[int] = []
-"""The signals that arrived, the first of them first."""
+"""The signals that arrived while a command ran, the first of them first."""
 
 
 def listen() -> None:
-    """SIGTERM ends a command as Ctrl-C does, with its own exit code."""
-    signal.signal(signal.SIGTERM, _as_interrupt)
+    """At the begin of the process: until a command runs, and after it, a signal has nothing to wait for."""
+    for number in _SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _at_once)
+    # Registered first, run last: libraries may leave Python a note of an interrupt that makes it kill itself.
+    atexit.register(_leave)
+
+
+def _at_once(number: int, frame: types.FrameType | None) -> None:
+    if not _begun:
+        os.write(2, f"interrupted: {_NOTHING}\n".encode())
+    os._exit(128 + number)
+
+
+_begun: list[str] = []
+"""Whether a command has begun."""
+_code: list[int] = []
+"""The exit code of a process that an interrupt ends."""
+
+
+def _leave() -> None:
+    if _code:
+        silence_closed_streams()
+        os._exit(_code[0])
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C is a KeyboardInterrupt inside of the block, and SIGTERM the same; what a parent ignores stays ignored."""
+    _begun.append("command")
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    for number, handler in zip(_SIGNALS, (signal.default_int_handler, _as_interrupt), strict=True):
+        if before[number] is not signal.SIG_IGN:
+            signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number in _SIGNALS:
+            signal.signal(number, before[number])
 
 
 def _as_interrupt(number: int, frame: types.FrameType | None) -> None:
     _received.append(number)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        raise KeyboardInterrupt
     # asyncio.run has a handler of its own for SIGINT, which lets the tasks clean up.
     signal.raise_signal(signal.SIGINT)
 
@@ -83,9 +131,10 @@ def interrupt_says(text: str) -> Iterator[None]:
 def told() -> Iterator[None]:
     """Turns what can end a command from outside into an error with a message, a remedy and an exit code."""
     try:
-        yield
+        with _interruptible():
+            yield
     except KeyboardInterrupt as error:
-        text = str(error) or "nothing was written; run the command again"
+        text = str(error) or _NOTHING
         raise Ended(f"interrupted: {text}", interrupt_code()) from error
     except BrokenPipeError as error:
         text = "nobody reads the output any more; what was finished is kept"
@@ -153,6 +202,19 @@ def secure_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+def fail(error: WarpsmithError) -> NoReturn:
+    """Tells an error and ends the process with its exit code; with --json stdout gets a document as well."""
+    with contextlib.suppress(OSError, ValueError):
+        print(error if isinstance(error, Ended) else f"error: {error}", file=sys.stderr, flush=True)
+        if "--json" in sys.argv:
+            document = {"error": {"message": str(error), "kind": type(error).__name__, "exit_code": error.exit_code}}
+            print(jsonlib.dumps(document, indent=2), flush=True)
+    if isinstance(error, Ended):
+        _code.append(error.exit_code)
+    silence_closed_streams()
+    sys.exit(error.exit_code)
 
 
 def silence_closed_streams() -> None:

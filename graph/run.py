@@ -223,8 +223,9 @@ def _drain_on_signals(control: RunControl) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    handled = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.getsignal(number) for number in handled}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    # What a parent had ignored stays ignored: a job in the background is not meant by Ctrl-C.
+    handled = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
 
     def drain(number: int, frame: object) -> None:
         control.request_drain(signal.Signals(number).name)
