@@ -159,6 +159,8 @@ def explained(error: BaseException) -> WarpsmithError | None:
     if isinstance(error, ImportError):
         remedy = "install warpsmith anew; if that does not help, raise the limits of this shell (ulimit -a)"
         return EnvironmentError_(f"a part of this installation cannot be loaded ({_line(error)}): {remedy}")
+    if isinstance(error, RuntimeError) and "home directory" in str(error):
+        return EnvironmentError_("no home folder for the cache: set $HOME, or $WARPSMITH_CACHE to a folder")
     if isinstance(error, RuntimeError) and "start new thread" in str(error):
         return EnvironmentError_(f"no further thread can be started: {MORE_PROCESSES}")
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,9 @@ def _refuse_early(settings: OptimizeSettings) -> None:
     """Faults of the flags that need no problem to be seen."""
     if settings.precision != "exact":
         raise UserError(f"--precision {settings.precision} is not there yet; use --precision exact")
+    for name, value in (("--minutes", settings.minutes), ("--max-cost", settings.max_cost)):
+        if value is not None and not isfinite(value):
+            raise UserError(f"{name} {value}: give a number, or leave it out for no limit")
     make_policy(settings.policy)
 
 

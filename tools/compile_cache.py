@@ -50,7 +50,8 @@ def default_cache_dir() -> Path:
     """$WARPSMITH_CACHE, else `warpsmith` below $XDG_CACHE_HOME or ~/.cache."""
     named = os.environ.get(CACHE_VARIABLE)
     if named:
-        return Path(named)
+        # Processes with other working directories read it.
+        return Path(named).absolute()
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "warpsmith"
 
