@@ -1,4 +1,4 @@
-"""What the options promise: settings of resumed runs, places of exports, strict records, jobs by the machine's cores."""
+"""What the options promise: resumed runs, exports, strict records, jobs by the machine's cores."""
 
 from __future__ import annotations
 
