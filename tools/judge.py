@@ -74,7 +74,7 @@ def load_plan(path: Path) -> LaunchPlan:
     if not isinstance(document, dict):
         raise UserError(f"{path}: a launch plan is an object with `steps`, not a {type(document).__name__}")
     version = document.get("schema_version", SCHEMA_VERSION)
-    if version != SCHEMA_VERSION:
+    if type(version) is not int or version != SCHEMA_VERSION:
         raise UserError(f"{path}: schema_version {version!r} is not known; this version reads {SCHEMA_VERSION}")
     for part in ("prepare", "steps"):
         for index, step in enumerate(_list(document.get(part, []), path, part)):
