@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -87,7 +88,7 @@ def verify(
     if level == "full":
         session.renew()
     loaded = session.backend.load(report, plan)
-    atomics = _order_may_show(report, plan)
+    atomics = partial(_order_may_show, report, plan)
     progress = _judge_sets(session, loaded, level, atomics)
     if progress.failure is not None and progress.failure.stage == "verify" and session.spoilt():
         # An earlier candidate may have written into inputs or references: a verdict needs whole ones.
@@ -114,8 +115,10 @@ def verify(
     return verdict, [*dict.fromkeys([*progress.warnings, *dropped])]
 
 
-def _judge_sets(session: Session, loaded: Loaded, level: Literal["quick", "full"], atomics: bool) -> _Progress:
-    """Runs the kinds of a level until one fails."""
+def _judge_sets(
+    session: Session, loaded: Loaded, level: Literal["quick", "full"], atomics: Callable[[], bool]
+) -> _Progress:
+    """Runs the kinds of a level until one fails. `atomics` tells whether the order of threads may show in results."""
     progress = _Progress()
     inputs: InputSet | None = None
     for name in session.names(level):
@@ -128,7 +131,9 @@ def _judge_sets(session: Session, loaded: Loaded, level: Literal["quick", "full"
     return progress
 
 
-def _check(session: Session, loaded: Loaded, inputs: InputSet, progress: _Progress, twice: bool, atomics: bool) -> bool:
+def _check(
+    session: Session, loaded: Loaded, inputs: InputSet, progress: _Progress, twice: bool, atomics: Callable[[], bool]
+) -> bool:
     """One input set: run, look for damage, compare; with `twice`, run again over another poison, compare
     bits."""
     first, second = session.outputs(inputs.layouts)
@@ -146,7 +151,7 @@ def _check(session: Session, loaded: Loaded, inputs: InputSet, progress: _Progre
 
 def _repeats(
     loaded: Loaded, inputs: InputSet, first: GuardedOutputs, second: GuardedOutputs | None, progress: _Progress,
-    atomics: bool,
+    atomics: Callable[[], bool],
 ) -> bool:  # fmt: skip
     """A second run over another poison gives the same bits. Without a second buffer the first one is used again, and
     digests under a secret key stand for what was in it."""
@@ -164,7 +169,7 @@ def _repeats(
             return False
         if second is not None:
             progress.failure = _by_place(loaded, inputs, first, second) or _apart(inputs, first, second) or found
-        if progress.failure is found and atomics and _ran_atomics(progress.counters):
+        if progress.failure is found and _ran_atomics(progress.counters) and atomics():
             progress.warnings.append(found.message)
             progress.failure = None
     return progress.failure is None
