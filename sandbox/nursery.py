@@ -99,6 +99,8 @@ class Nursery:
     def fork(self) -> tuple[Runner, dict[str, Any]]:
         """A new runner and its isolation. SandboxError where the process is gone."""
         ours, theirs = socket.socketpair()
+        # Before the runner can write: what is sent without it does not tell the sender's id.
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         answer = self._ask(b"fork", theirs)
         theirs.close()
         if answer is None:
