@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Generic, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel
 
@@ -14,6 +14,8 @@ from warpsmith.kernels.records import Record
 Rung = Literal["schema", "tool", "object", "text"]
 """How the form of a reply is asked for: an enforced JSON schema, a forced tool call, a JSON object with the schema in
 the prompt, or plain text with fenced blocks."""
+
+T = TypeVar("T", bound=BaseModel)
 
 
 class Message(Record):
@@ -75,7 +77,7 @@ class Call(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Question[T: BaseModel]:
+class Question(Generic[T]):
     """One question to a model."""
 
     role: str
@@ -98,7 +100,7 @@ class Question[T: BaseModel]:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer[T: BaseModel]:
+class Answer(Generic[T]):
     """A valid answer."""
 
     value: T
@@ -117,7 +119,7 @@ class Asker(Protocol):
     def name(self) -> str:
         """For people and records: the model and, where it is not the usual one, the server."""
 
-    def ask[T: BaseModel](self, question: Question[T]) -> Answer[T]:
+    def ask(self, question: Question[T]) -> Answer[T]:
         """A valid answer, or one of: NoReply (this question failed, others may not), CapReached (stop the run with
         what it has), ServerUnusable (nothing can be asked here)."""
 
