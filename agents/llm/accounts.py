@@ -87,7 +87,7 @@ class Account:
 
     def __init__(self, caps: Caps | None = None, prices: Prices | None = None) -> None:
         self.caps = caps or Caps()
-        self.prices = prices or Prices()
+        self.prices = prices or Prices.usual()
         self._lock = threading.Lock()
         self._lines: dict[tuple[str, str], Line] = {}
         self._pending: set[Admission] = set()

@@ -25,6 +25,8 @@ _BROKEN_TRIES = 3
 """Requests whose answer is broken on the way, before the question fails."""
 _UNPAID = ("key", "missing", "limit", "parameter", "too_long", "server", "unreachable")
 """Failures for which a server makes no reply."""
+_MOST_ADAPTED = 5
+"""Parameters that one question finds out about."""
 _SLACK = 64
 """Tokens of the context that are left free: prompts are estimated, templates add to them."""
 _BYTES_A_TOKEN = 3
@@ -83,7 +85,7 @@ class Exchanger:
         whatever ended before an answer began; nothing is repeated by both."""
         from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
-        for _ in range(_Adapted.MOST):
+        for _ in range(_MOST_ADAPTED):
             try:
                 for attempt in Retrying(
                     retry=retry_if_exception(lambda error: _broken_on_the_way(error, job.question.on_text is not None)),
@@ -94,7 +96,7 @@ class Exchanger:
                     with attempt:
                         return self._once(job)
             except ExchangeFailed as failure:
-                adapted = _Adapted.to(self._learner.profile, failure)
+                adapted = _adapted(self._learner.profile, failure, job.step.rung)
                 if adapted is None:
                     raise
                 self._learner.learn(adapted)
@@ -172,26 +174,22 @@ class _Job:
     read: Callable[[RawReply], Verdict]
 
 
-class _Adapted:
-    """What a server's words about a rejected parameter teach."""
-
-    MOST = 4
-
-    @staticmethod
-    def to(profile: ServerProfile, failure: ExchangeFailed) -> ServerProfile | None:
-        """The profile without the rejected parameter; None where the words name none that can be left out."""
-        if failure.kind != "parameter":
-            return None
-        words = str(failure).lower()
-        if "max_completion_tokens" in words and profile.room == "max_tokens":
-            return profile.model_copy(update={"room": "max_completion_tokens"})
-        if re.search(r"\bmax_(completion_)?tokens\b", words) and profile.room == "max_completion_tokens":
-            return profile.model_copy(update={"room": "max_tokens"})
-        if "temperature" in words and profile.temperature:
-            return profile.model_copy(update={"temperature": False})
-        if "stream_options" in words and profile.stream_usage is not False:
-            return profile.model_copy(update={"stream_usage": False})
+def _adapted(profile: ServerProfile, failure: ExchangeFailed, rung: Rung) -> ServerProfile | None:
+    """The profile without the parameter that was rejected; None where the words name none that can be left out."""
+    if failure.kind != "parameter":
         return None
+    words = str(failure).lower()
+    if "max_completion_tokens" in words and profile.room == "max_tokens":
+        return profile.model_copy(update={"room": "max_completion_tokens"})
+    if re.search(r"\bmax_(completion_)?tokens\b", words) and profile.room == "max_completion_tokens":
+        return profile.model_copy(update={"room": "max_tokens"})
+    if "temperature" in words and profile.temperature:
+        return profile.model_copy(update={"temperature": False})
+    if "stream_options" in words and profile.stream_usage is not False:
+        return profile.model_copy(update={"stream_usage": False})
+    if rung == "object" and profile.object_schema is None:
+        return profile.model_copy(update={"object_schema": False})
+    return None
 
 
 def _request(question: Question[Any], step: Step, room: int, profile: ServerProfile) -> tuple[Sent, bytes]:
