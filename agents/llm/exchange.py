@@ -117,6 +117,8 @@ class Exchanger:
             except ExchangeFailed as failure:
                 call = self._failed_call(job, failure, prompt, prompt_bytes, time.monotonic() - started)
                 self._store.keep(job.key, job.exchange, call, None, prompt)
+                if failure.kind == "timeout" and admission.ran_out(time.monotonic() - started):
+                    raise self._account.minutes_over() from failure
                 raise
             raw = _scrubbed(raw, endpoint)
             verdict = job.read(raw)
