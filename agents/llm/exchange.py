@@ -6,7 +6,7 @@ import json
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from warpsmith.agents.llm.accounts import Account
@@ -29,6 +29,8 @@ _MOST_ADAPTED = 5
 """Parameters that one question finds out about."""
 _SLACK = 64
 """Tokens of the context that are left free: prompts are estimated, templates add to them."""
+_NARROW = 160
+"""Tokens: the room of a reply where the prompt leaves none by its estimate."""
 _BYTES_A_TOKEN = 3
 """Of a prompt, rather too few than too many."""
 
@@ -96,6 +98,10 @@ class Exchanger:
                     with attempt:
                         return self._once(job)
             except ExchangeFailed as failure:
+                if failure.kind == "too_long" and job.step.room > _NARROW:
+                    # Some servers count the room of the reply in.
+                    job = replace(job, step=replace(job.step, room=_NARROW))
+                    continue
                 adapted = _adapted(self._learner.profile, failure, job.step.rung)
                 if adapted is None:
                     raise
@@ -214,7 +220,7 @@ def _fitting(room: int, prompt_tokens: int, profile: ServerProfile) -> int:
     """The room within the model's context, where that is known; a prompt that seems too long may still fit."""
     if profile.context is None:
         return room
-    return min(room, max(profile.context - prompt_tokens - _SLACK, room // 4, _SLACK))
+    return min(room, max(profile.context - prompt_tokens - _SLACK, _NARROW))
 
 
 def _scrubbed(raw: RawReply, endpoint: Endpoint) -> RawReply:

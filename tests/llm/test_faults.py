@@ -19,10 +19,10 @@ FATAL = {
     "no_model": (ServerUnusable, "has no model 'scripted'.*it serves scripted"),
     "bad_key": (ServerUnusable, r"key of \$WARPSMITH_API_KEY was refused"),
     "echoed_key": (ServerUnusable, r"key of \$WARPSMITH_API_KEY was refused"),
-    "too_long": (NoReply, "does not fit into scripted's context"),
 }
 """Once is enough."""
 FOR_GOOD = {
+    "too_long": (NoReply, "does not fit into scripted's context"),
     "limit": (NoReply, r"no more requests for now \(429\)"),
     "server_error": (NoReply, "failed with 500"),
     "web_page": (NoReply, "failed with 502"),
@@ -117,7 +117,7 @@ def test_a_fault_of_one_role_leaves_the_others(desk: Callable[..., Desk]) -> Non
         at.ask(question(role="compute"))
     assert at.ask(question(role="memory")).value.staging == "none"
     by_role = {line.role: line for line in at.account.lines()}
-    assert by_role["compute"].invalid == by_role["compute"].calls > 0
+    assert by_role["compute"].invalid >= 2
     assert by_role["compute"].cost_usd > 0
     assert by_role["memory"].invalid == 0
 
