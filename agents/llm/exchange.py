@@ -87,10 +87,11 @@ class Exchanger:
         whatever ended before an answer began; nothing is repeated by both."""
         from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
+        streamed = job.question.on_text is not None
         for _ in range(_MOST_ADAPTED):
             try:
                 for attempt in Retrying(
-                    retry=retry_if_exception(lambda error: _broken_on_the_way(error, job.question.on_text is not None)),
+                    retry=retry_if_exception(lambda error: _broken_on_the_way(error, streamed)),
                     stop=stop_after_attempt(_BROKEN_TRIES),
                     wait=wait_random_exponential(multiplier=0.2, max=5),
                     reraise=True,
