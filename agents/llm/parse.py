@@ -215,7 +215,8 @@ def _mended(text: str) -> dict[str, Any] | None:
 
 
 def _decoder() -> json.JSONDecoder:
-    return json.JSONDecoder(object_pairs_hook=_pairs, parse_constant=_no_constant)
+    """Not strict: grammars of some servers let line ends into strings."""
+    return json.JSONDecoder(object_pairs_hook=_pairs, parse_constant=_no_constant, strict=False)
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

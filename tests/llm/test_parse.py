@@ -74,6 +74,10 @@ def test_what_does_not_count(text: str | None, flaw: str) -> None:
     assert caught.value.reason
 
 
+def test_line_ends_inside_texts_are_kept() -> None:
+    assert read(GOOD.replace("it fits", "it\nfits")).why == "it\nfits"
+
+
 def test_a_reply_without_room_is_never_mended() -> None:
     cut = '{"staging": "shared", "aligned": true, "why": "it fits", "threads": 256'
     with pytest.raises(Invalid) as caught:
