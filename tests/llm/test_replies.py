@@ -9,6 +9,7 @@ import pytest
 from llm.kit import KEY, Coded, Desk, question
 
 from warpsmith.agents.llm.accounts import Caps
+from warpsmith.agents.llm.prices import Prices
 from warpsmith.agents.llm.profile import Profiles
 from warpsmith.agents.llm.records import CapReached, NoReply, ServerUnusable
 from warpsmith.agents.llm.replies import FILE, ReplyStore
@@ -24,9 +25,14 @@ def again(desk: Callable[..., Desk], before: Desk, folder: Path, **settings: obj
     return desk(folder=folder, port=port, restored=True, **settings)
 
 
+@pytest.mark.parametrize("prices", [Prices(), Prices.parse(["1/4"])])
 @pytest.mark.parametrize("dialect", sorted(DIALECTS))
-def test_a_resumed_run_pays_nothing_twice(desk: Callable[..., Desk], tmp_path: Path, dialect: str) -> None:
-    first = desk(folder=tmp_path, dialect=dialect, player=RandomLegal(1), faults=[Fault("invalid_enum", times=1)])
+def test_a_resumed_run_pays_nothing_twice(
+    desk: Callable[..., Desk], tmp_path: Path, dialect: str, prices: Prices
+) -> None:
+    first = desk(
+        folder=tmp_path, prices=prices, dialect=dialect, player=RandomLegal(1), faults=[Fault("invalid_enum", times=1)]
+    )
     before = [first.ask(question(sample=sample)).value for sample in range(4)]
     spent = first.account.total()
     second = again(desk, first, tmp_path, player=RandomLegal(2), dialect=dialect)
@@ -35,6 +41,7 @@ def test_a_resumed_run_pays_nothing_twice(desk: Callable[..., Desk], tmp_path: P
     assert all(answer.replayed for answer in answers)
     assert second.server.requests == []
     assert second.account.total() == spent
+    assert second.store.broken == []
 
 
 def test_a_run_is_replayed_without_a_server(desk: Callable[..., Desk], tmp_path: Path) -> None:
