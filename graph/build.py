@@ -18,10 +18,11 @@ def build_graph(checkpointer: BaseCheckpointSaver[str] | None = None) -> Compile
     for node in nodes.NODES:
         graph.add_node(node.__name__, node)
     graph.add_edge(START, "plan")
-    graph.add_conditional_edges("plan", nodes.following, ["propose", "evaluate"])
+    graph.add_conditional_edges("plan", nodes.following, ["propose", "evaluate", "decide"])
     graph.add_conditional_edges("propose", nodes.following, ["evaluate", "confirm"])
+    graph.add_conditional_edges("write", nodes.following, ["evaluate", "decide"])
     graph.add_edge("evaluate", "decide")
-    graph.add_conditional_edges("decide", nodes.following, ["propose", "confirm"])
+    graph.add_conditional_edges("decide", nodes.following, ["propose", "write", "confirm"])
     graph.add_conditional_edges("confirm", nodes.following, ["confirm", "finish"])
     graph.add_edge("finish", END)
     return graph.compile(checkpointer=checkpointer)

@@ -17,14 +17,16 @@ from langgraph.errors import GraphDrained
 from langgraph.runtime import RunControl
 from langsmith import tracing_context
 
+from warpsmith.agents.freeform import FreeformTask
+from warpsmith.agents.policy import Policy
 from warpsmith.agents.registry import make_policy
 from warpsmith.agents.space import SpecSpace
 from warpsmith.graph.build import Compiled, build_graph
 from warpsmith.graph.nodes import best_of, trial_limit
-from warpsmith.graph.state import Context, Emit, SearchSettings, SearchState, Stop, evaluations
+from warpsmith.graph.state import Context, Emit, SearchSettings, SearchState, Stop, evaluations, no_diagnostics
 from warpsmith.kernels.errors import UserError, WarpsmithError
 from warpsmith.kernels.family import KernelSpec
-from warpsmith.kernels.records import Outcome
+from warpsmith.kernels.records import Candidate, Diagnostic, Outcome
 from warpsmith.tools.null import EvaluatorLike
 from warpsmith.tools.runs.store import RunStore, no_room
 
@@ -64,8 +66,12 @@ async def run_search(
     *,
     control: RunControl | None = None,
     clock: Callable[[], float] = time.monotonic,
+    policy: Policy | None = None,
+    task: FreeformTask | None = None,
+    diagnostics: Callable[[Candidate], tuple[Diagnostic, ...]] = no_diagnostics,
 ) -> SearchResult:
-    """Searches the families' slots and gives the finalists full verdicts.
+    """Searches the families' slots and gives the finalists full verdicts. `policy` stands for the one that the settings
+    name; with a `task` one that is a `Writer` may give whole candidates, with `diagnostics` to mend them by.
 
     With `settings.resume` the run continues at its last checkpoint; where there is none it starts anew over
     the
@@ -74,7 +80,10 @@ async def run_search(
     second raises KeyboardInterrupt. UserError: unknown policy, start values that cannot run, a damaged
     checkpoint.
     """
+    if not specs and task is None:
+        raise ValueError("a search needs at least one KernelSpec, or a task to write whole candidates for")
     context = _context(specs, evaluator, store, settings, on_event, clock)
+    context.policy, context.task, context.diagnostics = policy or context.policy, task, diagnostics
     control = control or RunControl()
     async with _saver(store) as saver:
         graph = build_graph(saver)
@@ -106,12 +115,10 @@ def _context(
     on_event: Emit,
     clock: Callable[[], float],
 ) -> Context:
-    if not specs:
-        raise ValueError("a search needs at least one KernelSpec")
     if settings.budget < 1:
         raise UserError(f"--budget {settings.budget}: at least one evaluation is needed")
     spaces = tuple(SpecSpace(spec) for spec in specs)
-    if settings.start:
+    if settings.start and specs:
         problem = specs[0].check(settings.start)
         if problem is not None:
             raise UserError(f"start values cannot run: {problem.message}")
