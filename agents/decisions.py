@@ -15,7 +15,9 @@ def refusal(space: SearchSpace, role: str, edits: Iterable[SlotEdit]) -> str | N
         if edit.slot not in slots:
             return f"no choice slot named {edit.slot!r} in {space.name}"
         if edit.slot not in space.groups.get(role, ()):
-            owner = next(r for r, names in space.groups.items() if edit.slot in names)
+            owner = next((r for r, names in space.groups.items() if edit.slot in names), None)
+            if owner is None:
+                return f"{edit.slot!r} is pinned to {slots[edit.slot].default}"
             return f"{edit.slot!r} belongs to {owner}, not to {role}"
         if edit.value not in slots[edit.slot].values:
             legal = ", ".join(map(str, slots[edit.slot].values))

@@ -14,6 +14,8 @@ from warpsmith.agents.planner import cheapest_family, other_family
 from warpsmith.agents.policy import Kind, Proposal, Request, Trial
 from warpsmith.agents.rounds import Round, next_round, since_progress
 from warpsmith.agents.space import Grid, SearchSpace
+from warpsmith.graph import wishes
+from warpsmith.graph.approval import approve
 from warpsmith.graph.state import Context, Next, SearchState, Stop, TrialRef, evaluations
 from warpsmith.kernels.records import Candidate, Outcome
 from warpsmith.kernels.slots import Values
@@ -29,8 +31,9 @@ async def plan(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     """Opens the search: the given start, else with several families one kernel of each."""
     context = runtime.context
     context.emit("phase", {"text": f"searching with {context.policy.name}"})
+    families = wishes.families(context, state)
     opened: SearchState = {
-        "spec": 0,
+        "spec": families[0],
         "stayed": 0,
         "step": 0,
         "trials": [],
@@ -48,13 +51,13 @@ async def plan(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     first: list[tuple[int, Values]] = []
     if context.settings.start:
         first = [(0, context.spaces[0].naive | context.settings.start)]
-    elif len(context.specs) > 1 and context.settings.budget > len(context.specs):
-        first = [(i, context.policy.opening(space)) for i, space in enumerate(context.spaces)]
+    elif len(families) > 1 and context.settings.budget > len(families):
+        first = [(i, context.policy.opening(wishes.space_of(context, state, i))) for i in families]
     if not first:
         return opened
     role = "planner" if len(first) > 1 else None
     opened["pending"] = [_ref(context, i, values, "start", role, None, 0) for i, values in first]
-    opened["spec"] = PLANNING if len(first) > 1 else 0
+    opened["spec"] = PLANNING if len(first) > 1 else first[0][0]
     opened["next"] = "evaluate"
     return opened
 
@@ -63,8 +66,8 @@ async def propose(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     """Asks the policy, applies its roles' edits and stores the candidates. The same (seed, step) proposes
     the same."""
     context = runtime.context
-    spec, trials = state["spec"], state["trials"]
-    space, history = context.spaces[spec], context.history(trials, spec)
+    spec = state["spec"]
+    space, history = wishes.space_of(context, state, spec), wishes.history(context, state, spec)
     patients = [i for i, trial in enumerate(history) if trial.candidate == state["patient"]]
     request = Request(
         space=space,
@@ -76,6 +79,9 @@ async def propose(state: SearchState, runtime: Runtime[Context]) -> SearchState:
         role=state["role"],
         patient=patients[0] if patients else None,
         observations=_observations(context, state, space),
+        root=wishes.root_of(state),
+        rejected=wishes.refused(context, state, spec),
+        notes=tuple(state.get("notes") or ()),
     )
     proposals = await asyncio.to_thread(context.policy.propose, request)
     bases = {trial.candidate: trial.values for trial in history}
@@ -99,7 +105,7 @@ async def evaluate(state: SearchState, runtime: Runtime[Context]) -> SearchState
     context = runtime.context
     await evaluated(context, [ref["candidate"] for ref in state["pending"]], "screen")
     trials = [*state["trials"], *state["pending"]]
-    incumbent = _incumbent(context, trials)
+    incumbent = _incumbent(context, wishes.respecting(context, state, trials))
     _tell_outcomes(context, state, trials, incumbent)
     return {
         "trials": trials,
@@ -118,12 +124,12 @@ async def decide(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     stop = _stop(context, state, left)
     if stop is not None:
         return {"next": "confirm", "stop": stop}
-    histories = {i: context.history(trials, i) for i in range(len(context.specs))}
+    histories = {i: wishes.history(context, state, i) for i in wishes.families(context, state)}
     spec, stayed = _family(state, histories)
     history = histories[spec]
     incumbent = context.store.outcome(state["incumbent"]) if state["incumbent"] else None
     chosen = next_round(
-        context.spaces[spec],
+        wishes.space_of(context, state, spec),
         history,
         batch=settings.batch,
         left=left,
@@ -146,7 +152,7 @@ async def confirm(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     """Full verdicts for the cheapest screened candidates; the last one is kept for the naive kernel."""
     context = runtime.context
     confirmed = state["confirmed"]
-    passed = [c for c in confirmed if _is_ok(context.store.outcome(c, "full"))]
+    passed = [c for c in wishes.confirmed(context, state) if _is_ok(context.store.outcome(c, "full"))]
     room = context.settings.full_verdicts - len(confirmed)
     finalists = [] if passed or room <= 0 else _finalists(context, state, room)
     if not finalists:
@@ -160,7 +166,7 @@ async def confirm(state: SearchState, runtime: Runtime[Context]) -> SearchState:
 async def finish(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     """Names the fastest verified candidate."""
     context = runtime.context
-    best = best_of(context, state["confirmed"])
+    best = best_of(context, wishes.confirmed(context, state))
     text = f"best verified candidate {best.candidate}" if best else "no candidate passed the full verdict"
     context.emit("phase", {"text": text})
     return {"elapsed_s": context.elapsed()}
@@ -230,7 +236,7 @@ def _ref(
 
 def _observations(context: Context, state: SearchState, space: SearchSpace) -> dict[str, Observation]:
     seen: list[Seen] = []
-    for ref in state["trials"]:
+    for ref in wishes.respecting(context, state, state["trials"]):
         outcome = context.store.outcome(ref["candidate"]) if ref["spec"] == state["spec"] else None
         if outcome is not None:
             seen.append(Seen(context.values(ref), outcome, ref["role"]))
@@ -264,8 +270,9 @@ def _stop(context: Context, state: SearchState, left: int) -> Stop | None:
 
 def _family(state: SearchState, histories: dict[int, tuple[Trial, ...]]) -> tuple[int, int]:
     """The family of the next round and for how many evaluations it has been searched."""
-    if state["spec"] == PLANNING:
-        return cheapest_family(histories) or 0, 0
+    if state["spec"] not in histories:
+        cheapest = cheapest_family(histories)
+        return next(iter(histories)) if cheapest is None else cheapest, 0
     rival = other_family(histories, state["spec"], state["stayed"])
     return (state["spec"], state["stayed"]) if rival is None else (rival, 0)
 
@@ -275,7 +282,7 @@ def _finalists(context: Context, state: SearchState, room: int) -> list[str]:
     kernel."""
     costs: dict[str, float] = {}
     naive: list[str] = []
-    for ref in state["trials"]:
+    for ref in wishes.respecting(context, state, state["trials"]):
         outcome = context.store.outcome(ref["candidate"], "screen")
         if outcome is None or not outcome.correct or ref["candidate"] in state["confirmed"]:
             continue
@@ -340,6 +347,6 @@ def following(state: SearchState) -> Next:
     return state["next"]
 
 
-NODES = (plan, propose, evaluate, decide, confirm, finish)
+NODES = (plan, propose, approve, evaluate, decide, confirm, finish)
 DESCRIPTIONS = {node.__name__: (node.__doc__ or "").strip() for node in NODES}
 """Node -> what it does, for the generated documentation."""

@@ -28,7 +28,9 @@ from warpsmith.kernels.records import Outcome
 from warpsmith.tools.null import EvaluatorLike
 from warpsmith.tools.runs.store import RunStore, no_room
 
-SUPERSTEPS_A_ROUND = 3
+SUPERSTEPS_A_ROUND = 4
+NOT_STORED = frozenset({"text"})
+"""Events that only displays see: parts of texts that are kept whole elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +76,9 @@ async def run_search(
     second raises KeyboardInterrupt. UserError: unknown policy, start values that cannot run, a damaged
     checkpoint.
     """
-    context = _context(specs, evaluator, store, settings, on_event, clock)
+    context = make_context(specs, evaluator, store, settings, on_event, clock)
     control = control or RunControl()
-    async with _saver(store) as saver:
+    async with open_saver(store) as saver:
         graph = build_graph(saver)
         steps = 20 + SUPERSTEPS_A_ROUND * trial_limit(settings.budget)
         config: RunnableConfig = {"configurable": {"thread_id": store.run_id}, "recursion_limit": steps}
@@ -89,7 +91,7 @@ async def run_search(
             except GraphDrained:
                 interrupted = True
             except sqlite3.DatabaseError as error:
-                raise _unusable(store, error) from error
+                raise unusable(store, error) from error
             except WarpsmithError as error:
                 # LangGraph notes its own tasks on what passes through it.
                 error.__notes__ = []
@@ -98,14 +100,15 @@ async def run_search(
         return _result(context, state, interrupted)
 
 
-def _context(
+def make_context(
     specs: Sequence[KernelSpec],
     evaluator: EvaluatorLike,
     store: RunStore,
     settings: SearchSettings,
     on_event: Emit,
-    clock: Callable[[], float],
+    clock: Callable[[], float] = time.monotonic,
 ) -> Context:
+    """What the nodes work with. UserError: unknown policy, start values that cannot run."""
     if not specs:
         raise ValueError("a search needs at least one KernelSpec")
     if settings.budget < 1:
@@ -117,7 +120,8 @@ def _context(
             raise UserError(f"start values cannot run: {problem.message}")
 
     def emit(kind: str, data: Mapping[str, Any]) -> None:
-        store.event(kind, **data)
+        if kind not in NOT_STORED:
+            store.event(kind, **data)
         on_event(kind, data)
 
     return Context(
@@ -147,7 +151,7 @@ async def _entry(
     try:
         found = await graph.aget_state(config)
     except sqlite3.DatabaseError as error:
-        raise _unusable(context.store, error) from error
+        raise unusable(context.store, error) from error
     if not found.values.get("trials") and not found.next:
         return {}
     context.elapsed_before = float(found.values.get("elapsed_s", 0.0))
@@ -183,18 +187,18 @@ def lineage(store: RunStore, candidate: str) -> tuple[str, ...]:
 
 
 @contextlib.asynccontextmanager
-async def _saver(store: RunStore) -> AsyncIterator[AsyncSqliteSaver]:
+async def open_saver(store: RunStore) -> AsyncIterator[AsyncSqliteSaver]:
     """The run folder's checkpointer; UserError where the file is not a database."""
     path = store.folder / "checkpoints.db"
     async with AsyncSqliteSaver.from_conn_string(str(path)) as saver:
         try:
             await saver.setup()
         except sqlite3.DatabaseError as error:
-            raise _unusable(store, error) from error
+            raise unusable(store, error) from error
         yield saver
 
 
-def _unusable(store: RunStore, error: sqlite3.DatabaseError) -> UserError:
+def unusable(store: RunStore, error: sqlite3.DatabaseError) -> UserError:
     """What to tell the user of checkpoints that cannot be read or written."""
     # The low byte is the primary code; an I/O error of SQLite is a disk that takes no more.
     if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):

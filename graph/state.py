@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict
 
 from warpsmith.agents.policy import Kind, Policy, Trial, trial_of
-from warpsmith.agents.space import Grid, SearchSpace
+from warpsmith.agents.space import Grid, Limits, SearchSpace
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.family import KernelSpec
 from warpsmith.kernels.slots import Values
 from warpsmith.tools.null import EvaluatorLike
 from warpsmith.tools.runs.store import RunStore
 
-Next = Literal["propose", "evaluate", "confirm", "finish"]
+Next = Literal["plan", "propose", "evaluate", "confirm", "finish"]
 Stop = Literal["budget", "minutes", "plateau", "exhausted"]
 
 
@@ -54,6 +54,30 @@ class SearchState(TypedDict, total=False):
     elapsed_s: float
     next: Next
     stop: Stop | None
+    gated: bool
+    """Whether proposals pass `approve` before they are evaluated."""
+    planned: bool
+    """Whether a person approved the plan."""
+    pins: Values
+    limits: Limits
+    notes: list[str]
+    """What the person said, oldest first."""
+    rejected: list[TrialRef]
+    """Proposals that the person refused."""
+    root: str | None
+    """Candidate id that the person checked out."""
+    root_step: int
+    branch: str
+    turns: list[Turn]
+    """What can be undone, oldest first."""
+
+
+class Turn(TypedDict):
+    """One step that a person can take back."""
+
+    checkpoint: str
+    """Where the search stood before it."""
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +120,10 @@ class Context:
     """The clock when this process took the search up."""
     elapsed_before: float = 0.0
     """Seconds that earlier processes spent on it."""
+    asks: bool = False
+    """Whether a person is there who approves proposals."""
+    restricted: dict[str, SearchSpace] = field(default_factory=dict)
+    """Spaces as pins and limits leave them, by the text of those."""
 
     def elapsed(self) -> float:
         """Seconds spent on the search so far."""
