@@ -17,6 +17,12 @@ def refusal(space: SearchSpace, role: str, edits: Iterable[SlotEdit]) -> str | N
         if slot is None:
             return f"no slot named {edit.slot!r} in {space.name}"
         owner = owner_of(space, slot)
+        if (
+            slot.kind == "choice"
+            and len(slot.values) == 1
+            and not any(edit.slot in own for own in space.groups.values())
+        ):
+            return f"{edit.slot!r} is pinned to {slot.default}"
         if owner != role:
             return f"{edit.slot!r} belongs to {owner}, not to {role}"
         problem = _code(space, edit) if slot.kind == "code" else _choice(slot, edit)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
@@ -87,6 +87,22 @@ class Writing:
 
 
 @dataclass(frozen=True, slots=True)
+class Root:
+    """A candidate from which the search was told to go on, and the round from which that holds."""
+
+    candidate: str
+    since: int
+
+    def line(self, history: Sequence[Trial]) -> set[str]:
+        """The root and what descends from it in rounds since then."""
+        line = {self.candidate}
+        for trial in history:
+            if trial.step >= self.since and trial.base in line:
+                line.add(trial.candidate)
+        return line
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """A question to a policy. Everything that its answer may depend on is in here."""
 
@@ -106,6 +122,12 @@ class Request:
     """Repair rounds: what is wrong with the patient."""
     writing: Writing | None = None
     """Set where whole candidates may be given: with `Proposal.candidate` by any round, by `Writer.write` always."""
+    root: Root | None = None
+    """Where a person told the search to go on from."""
+    rejected: tuple[Values, ...] = ()
+    """Combinations that a person did not want evaluated."""
+    notes: tuple[str, ...] = ()
+    """What the person said, oldest first."""
 
     def rng(self) -> np.random.Generator:
         """The request's own stream of random numbers: the same for the same (seed, step)."""
@@ -113,15 +135,18 @@ class Request:
 
     @property
     def incumbent(self) -> Trial | None:
-        """The cheapest trial so far; those that spill only where nothing else is correct."""
+        """The cheapest trial so far; after a checkout the cheapest of what descends from it since."""
         costed = [trial for trial in self.history if trial.cost is not None]
+        if self.root is not None:
+            line = self.root.line(self.history)
+            costed = [trial for trial in costed if trial.candidate in line] or costed
         return min(costed, key=lambda trial: trial.cost or 0.0, default=None)
 
     @property
     def seen(self) -> set[Point]:
-        """Points that were already tried."""
+        """Points that were already tried, or that a person does not want."""
         grid = Grid(self.space)
-        return {grid.point(trial.values) for trial in self.history}
+        return {grid.point(values) for values in (*(trial.values for trial in self.history), *self.rejected)}
 
 
 @dataclass(frozen=True, slots=True)

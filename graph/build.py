@@ -7,6 +7,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 
 from warpsmith.graph import nodes
+from warpsmith.graph.approval import gate
 from warpsmith.graph.state import Context, SearchState
 
 Compiled = CompiledStateGraph[SearchState, Context, SearchState, SearchState]
@@ -18,9 +19,10 @@ def build_graph(checkpointer: BaseCheckpointSaver[str] | None = None) -> Compile
     for node in nodes.NODES:
         graph.add_node(node.__name__, node)
     graph.add_edge(START, "plan")
-    graph.add_conditional_edges("plan", nodes.following, ["propose", "evaluate", "decide"])
-    graph.add_conditional_edges("propose", nodes.following, ["evaluate", "confirm"])
-    graph.add_conditional_edges("write", nodes.following, ["evaluate", "decide"])
+    graph.add_conditional_edges("plan", gate, ["propose", "approve", "evaluate", "decide"])
+    graph.add_conditional_edges("propose", gate, ["approve", "evaluate", "confirm"])
+    graph.add_conditional_edges("write", gate, ["approve", "evaluate", "decide"])
+    graph.add_conditional_edges("approve", nodes.following, ["propose", "write", "evaluate"])
     graph.add_edge("evaluate", "decide")
     graph.add_conditional_edges("decide", nodes.following, ["propose", "write", "confirm"])
     graph.add_conditional_edges("confirm", nodes.following, ["confirm", "finish"])

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from warpsmith.agents.policy import Kind, Proposal
 from warpsmith.agents.space import Grid
+from warpsmith.graph import wishes
 from warpsmith.graph.edits import code_edits, edited
 from warpsmith.graph.state import WHOLE, Context, SearchState, TrialRef
 from warpsmith.graph.telling import tell_refused
@@ -37,7 +38,7 @@ def edited_ref(
     context: Context, state: SearchState, made: Proposal, bases: Mapping[str, Values], base: str | None
 ) -> TrialRef | None:
     """The candidate that a proposal's edits make of its base; None where nothing of them may be applied."""
-    spec, space = state["spec"], context.spaces[state["spec"]]
+    spec, space = state["spec"], wishes.space_of(context, state, state["spec"])
     before = space.naive | bases.get(made.base or "", {})
     values, refused = edited(context.specs[spec], space, before, made)
     tell_refused(context, state, refused)
@@ -64,11 +65,11 @@ def given_ref(context: Context) -> TrialRef | None:
     return _as_written(start, "start", None, 0) if start is not None else None
 
 
-def openings(context: Context) -> list[tuple[int, Values, str | None]]:
+def openings(context: Context, state: SearchState) -> list[tuple[int, Values, str | None]]:
     """What is evaluated before the policy is asked: the given values, else with several families one kernel of each."""
-    settings = context.settings
-    if settings.start:
+    settings, families = context.settings, wishes.families(context, state)
+    if settings.start and context.specs:
         return [(0, context.spaces[0].naive | settings.start, None)]
-    if len(context.specs) > 1 and settings.budget > len(context.specs):
-        return [(i, context.policy.opening(space), "planner") for i, space in enumerate(context.spaces)]
+    if len(families) > 1 and settings.budget > len(families):
+        return [(i, context.policy.opening(wishes.space_of(context, state, i)), "planner") for i in families]
     return []

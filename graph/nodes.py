@@ -9,19 +9,19 @@ from collections.abc import Sequence
 from langgraph.runtime import Runtime
 
 from warpsmith.agents.complaint import Complaint, complaint_of
-from warpsmith.agents.freeform import FreeformSpace
 from warpsmith.agents.observation import Observation, Seen, lag, observe
 from warpsmith.agents.planner import cheapest_family, other_family
 from warpsmith.agents.policy import Policy, Proposal, Request, Trial, Writer, Writing
 from warpsmith.agents.rounds import Round, next_round, since_progress, writing_round
 from warpsmith.agents.space import SearchSpace
+from warpsmith.graph import wishes
+from warpsmith.graph.approval import approve
 from warpsmith.graph.candidates import edited_ref, given_ref, openings, slotted_ref, whole_ref
 from warpsmith.graph.state import PLANNING, WHOLE, Context, Next, SearchState, Stop, TrialRef, evaluations
 from warpsmith.graph.telling import outcome_data, tell_outcomes, tell_proposed, tell_round
 from warpsmith.kernels.records import Candidate, Outcome
 from warpsmith.tools.runs.store import Level
 
-FREEFORM_SPACE = FreeformSpace()
 BARREN_LIMIT = 3
 """Rounds in a row in which every proposal was refused, after which a search ends."""
 ATTEMPTS = 2
@@ -32,8 +32,9 @@ async def plan(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     """Opens the search: the given start, else with several families one kernel of each."""
     context = runtime.context
     context.emit("phase", {"text": f"searching with {context.policy.name}"})
+    families = wishes.families(context, state)
     opened: SearchState = {
-        "spec": 0,
+        "spec": families[0] if families else WHOLE,
         "stayed": 0,
         "step": 0,
         "trials": [],
@@ -52,13 +53,14 @@ async def plan(state: SearchState, runtime: Runtime[Context]) -> SearchState:
         "next": "propose",
     }
     given = given_ref(context)
-    pending = [slotted_ref(context, i, values, "start", role, None, 0) for i, values, role in openings(context)]
+    pending = [slotted_ref(context, i, values, "start", role, None, 0) for i, values, role in openings(context, state)]
     if given is not None:
         pending = [given, *pending]
     if not context.specs:
         return {**opened, "spec": WHOLE, "pending": pending, "next": "evaluate" if pending else "decide"}
     if pending:
-        opened["spec"] = PLANNING if any(ref["role"] == "planner" for ref in pending) else 0
+        planning = any(ref["role"] == "planner" for ref in pending)
+        opened["spec"] = PLANNING if planning else max(pending[-1]["spec"], opened["spec"])
         opened["next"] = "evaluate"
     return {**opened, "pending": pending, "handed": given is not None}
 
@@ -67,8 +69,8 @@ async def propose(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     """Asks the policy, applies its roles' edits and stores the candidates. The same (seed, step) proposes
     the same."""
     context = runtime.context
-    spec, trials = state["spec"], state["trials"]
-    space, history = context.spaces[spec], context.history(trials, spec)
+    spec = state["spec"]
+    space, history = wishes.space_of(context, state, spec), wishes.history(context, state, spec)
     patient = _index(history, state["patient"])
     request = Request(
         space=space,
@@ -82,6 +84,9 @@ async def propose(state: SearchState, runtime: Runtime[Context]) -> SearchState:
         observations=_observations(context, state, space),
         complaint=_complaint(context, history, patient),
         writing=_writing(context, state, None),
+        root=wishes.root_of(state),
+        rejected=wishes.refused(context, state, spec),
+        notes=tuple(state.get("notes") or ()),
     )
     proposals = await asyncio.to_thread(context.policy.propose, request)
     bases = {trial.candidate: trial.values for trial in history}
@@ -112,11 +117,11 @@ async def propose(state: SearchState, runtime: Runtime[Context]) -> SearchState:
 async def write(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     """Asks the policy for whole candidates: fresh ones, improved ones, or a failed one mended."""
     context = runtime.context
-    history = context.history(state["trials"], WHOLE)
+    history = wishes.history(context, state, WHOLE)
     patient = _index(history, state["patient"])
     base = state["patient"] or _base(context, history)
     request = Request(
-        space=FREEFORM_SPACE,
+        space=wishes.FREEFORM_SPACE,
         history=history,
         kind=state["kind"],
         count=state["count"],
@@ -125,6 +130,7 @@ async def write(state: SearchState, runtime: Runtime[Context]) -> SearchState:
         patient=patient,
         complaint=_complaint(context, history, patient),
         writing=_writing(context, state, base),
+        notes=tuple(state.get("notes") or ()),
     )
     known = {ref["candidate"] for ref in state["trials"]}
     pending: list[TrialRef] = []
@@ -146,7 +152,7 @@ async def evaluate(state: SearchState, runtime: Runtime[Context]) -> SearchState
     context = runtime.context
     await evaluated(context, [ref["candidate"] for ref in state["pending"]], "screen")
     trials = [*state["trials"], *state["pending"]]
-    incumbent = _incumbent(context, trials)
+    incumbent = _incumbent(context, wishes.respecting(context, state, trials))
     tell_outcomes(context, state, incumbent)
     return {
         "trials": trials,
@@ -173,12 +179,12 @@ async def decide(state: SearchState, runtime: Runtime[Context]) -> SearchState:
         return _asked(state, chosen, patient) | {"next": "write"}
     if not context.specs:
         return {"next": "confirm", "stop": "exhausted"}
-    histories = {i: context.history(trials, i) for i in range(len(context.specs))}
+    histories = {i: wishes.history(context, state, i) for i in wishes.families(context, state)}
     spec, stayed = _family(state, histories)
     history = histories[spec]
     incumbent = context.store.outcome(state["incumbent"]) if state["incumbent"] else None
     chosen = next_round(
-        context.spaces[spec],
+        wishes.space_of(context, state, spec),
         history,
         batch=settings.batch,
         left=left,
@@ -193,7 +199,7 @@ async def confirm(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     """Full verdicts for the cheapest screened candidates; the last one is kept for the naive kernel."""
     context = runtime.context
     confirmed = state["confirmed"]
-    passed = [c for c in confirmed if _is_ok(context.store.outcome(c, "full"))]
+    passed = [c for c in wishes.confirmed(context, state) if _is_ok(context.store.outcome(c, "full"))]
     room = context.settings.full_verdicts - len(confirmed)
     finalists = [] if passed or room <= 0 else _finalists(context, state, room)
     if not finalists:
@@ -207,7 +213,7 @@ async def confirm(state: SearchState, runtime: Runtime[Context]) -> SearchState:
 async def finish(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     """Names the fastest verified candidate."""
     context = runtime.context
-    best = best_of(context, state["confirmed"])
+    best = best_of(context, wishes.confirmed(context, state))
     text = f"best verified candidate {best.candidate}" if best else "no candidate passed the full verdict"
     context.emit("phase", {"text": text})
     return {"elapsed_s": context.elapsed()}
@@ -248,11 +254,11 @@ def _written(policy: Policy, request: Request) -> list[Proposal]:
 
 
 def _writing(context: Context, state: SearchState, base: str | None) -> Writing | None:
-    if context.task is None:
+    if context.means.task is None or not wishes.whole_allowed(state):
         return None
     best = context.store.outcome(state["incumbent"]) if state["incumbent"] else None
     return Writing(
-        task=context.task,
+        task=context.means.task,
         base=context.store.get_candidate(base) if base is not None else None,
         best_us=best.cost_us if best else None,
         best_is=("measured" if best.time_us else "estimated") if best else None,
@@ -271,7 +277,7 @@ def _complaint(context: Context, history: Sequence[Trial], patient: int | None) 
     if patient is None or failure is None:
         return None
     candidate = context.store.get_candidate(history[patient].candidate)
-    said = context.diagnostics(candidate) if failure.stage == "compile" else ()
+    said = context.means.diagnostics(candidate) if failure.stage == "compile" else ()
     return complaint_of(failure, said)
 
 
@@ -281,7 +287,8 @@ def _index(history: Sequence[Trial], candidate: str | None) -> int | None:
 
 def _writing_round(context: Context, state: SearchState, left: int) -> tuple[Round, tuple[Trial, ...]] | None:
     """The next round and the whole candidates so far, if the policy is to write in it."""
-    if context.task is None or not isinstance(context.policy, Writer):
+    may = context.means.task is not None and isinstance(context.policy, Writer)
+    if not may or not wishes.whole_allowed(state):
         return None
     whole = context.history(state["trials"], WHOLE)
     slotted = [t for i in range(len(context.specs)) for t in context.history(state["trials"], i)]
@@ -310,7 +317,7 @@ def _asked(state: SearchState, chosen: Round, patient: str | None) -> SearchStat
 
 def _observations(context: Context, state: SearchState, space: SearchSpace) -> dict[str, Observation]:
     seen: list[Seen] = []
-    for ref in state["trials"]:
+    for ref in wishes.respecting(context, state, state["trials"]):
         outcome = context.store.outcome(ref["candidate"]) if ref["spec"] == state["spec"] else None
         if outcome is not None:
             seen.append(Seen(context.values(ref), outcome, ref["role"]))
@@ -344,8 +351,9 @@ def _stop(context: Context, state: SearchState, left: int) -> Stop | None:
 
 def _family(state: SearchState, histories: dict[int, tuple[Trial, ...]]) -> tuple[int, int]:
     """The family of the next round and for how many evaluations it has been searched."""
-    if state["spec"] == PLANNING:
-        return cheapest_family(histories) or 0, 0
+    if state["spec"] not in histories:
+        cheapest = cheapest_family(histories)
+        return next(iter(histories)) if cheapest is None else cheapest, 0
     rival = other_family(histories, state["spec"], state["stayed"])
     return (state["spec"], state["stayed"]) if rival is None else (rival, 0)
 
@@ -355,7 +363,7 @@ def _finalists(context: Context, state: SearchState, room: int) -> list[str]:
     kernel."""
     costs: dict[str, float] = {}
     naive: list[str] = []
-    for ref in state["trials"]:
+    for ref in wishes.respecting(context, state, state["trials"]):
         outcome = context.store.outcome(ref["candidate"], "screen")
         if outcome is None or not outcome.correct or ref["candidate"] in state["confirmed"]:
             continue
@@ -378,6 +386,6 @@ def following(state: SearchState) -> Next:
     return state["next"]
 
 
-NODES = (plan, propose, write, evaluate, decide, confirm, finish)
+NODES = (plan, propose, write, approve, evaluate, decide, confirm, finish)
 DESCRIPTIONS = {node.__name__: (node.__doc__ or "").strip() for node in NODES}
 """Node -> what it does, for the generated documentation."""

@@ -17,20 +17,20 @@ from langgraph.errors import GraphDrained
 from langgraph.runtime import RunControl
 from langsmith import tracing_context
 
-from warpsmith.agents.freeform import FreeformTask
-from warpsmith.agents.policy import Policy
 from warpsmith.agents.registry import make_policy
 from warpsmith.agents.space import SpecSpace
 from warpsmith.graph.build import Compiled, build_graph
 from warpsmith.graph.nodes import best_of, trial_limit
-from warpsmith.graph.state import Context, Emit, SearchSettings, SearchState, Stop, evaluations, no_diagnostics
+from warpsmith.graph.state import Context, Emit, SearchSettings, SearchState, Stop, evaluations
 from warpsmith.kernels.errors import UserError, WarpsmithError
 from warpsmith.kernels.family import KernelSpec
-from warpsmith.kernels.records import Candidate, Diagnostic, Outcome
+from warpsmith.kernels.records import Outcome
 from warpsmith.tools.null import EvaluatorLike
 from warpsmith.tools.runs.store import RunStore, no_room
 
-SUPERSTEPS_A_ROUND = 3
+SUPERSTEPS_A_ROUND = 4
+NOT_STORED = frozenset({"text"})
+"""Events that only displays see: parts of texts that are kept whole elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +66,10 @@ async def run_search(
     *,
     control: RunControl | None = None,
     clock: Callable[[], float] = time.monotonic,
-    policy: Policy | None = None,
-    task: FreeformTask | None = None,
-    diagnostics: Callable[[Candidate], tuple[Diagnostic, ...]] = no_diagnostics,
+    means: Means = NOTHING_MORE,
 ) -> SearchResult:
-    """Searches the families' slots and gives the finalists full verdicts. `policy` stands for the one that the settings
-    name; with a `task` one that is a `Writer` may give whole candidates, with `diagnostics` to mend them by.
+    """Searches the families' slots, lets a policy that is a `Writer` give whole candidates where `means` name the task,
+    and gives the finalists full verdicts.
 
     With `settings.resume` the run continues at its last checkpoint; where there is none it starts anew over
     the
@@ -80,12 +78,9 @@ async def run_search(
     second raises KeyboardInterrupt. UserError: unknown policy, start values that cannot run, a damaged
     checkpoint.
     """
-    if not specs and task is None:
-        raise ValueError("a search needs at least one KernelSpec, or a task to write whole candidates for")
-    context = _context(specs, evaluator, store, settings, on_event, clock)
-    context.policy, context.task, context.diagnostics = policy or context.policy, task, diagnostics
+    context = make_context(specs, evaluator, store, settings, on_event, clock, means)
     control = control or RunControl()
-    async with _saver(store) as saver:
+    async with open_saver(store) as saver:
         graph = build_graph(saver)
         steps = 20 + SUPERSTEPS_A_ROUND * trial_limit(settings.budget)
         config: RunnableConfig = {"configurable": {"thread_id": store.run_id}, "recursion_limit": steps}
@@ -98,7 +93,7 @@ async def run_search(
             except GraphDrained:
                 interrupted = True
             except sqlite3.DatabaseError as error:
-                raise _unusable(store, error) from error
+                raise unusable(store, error) from error
             except WarpsmithError as error:
                 # LangGraph notes its own tasks on what passes through it.
                 error.__notes__ = []
@@ -107,14 +102,18 @@ async def run_search(
         return _result(context, state, interrupted)
 
 
-def _context(
+def make_context(
     specs: Sequence[KernelSpec],
     evaluator: EvaluatorLike,
     store: RunStore,
     settings: SearchSettings,
     on_event: Emit,
-    clock: Callable[[], float],
+    clock: Callable[[], float] = time.monotonic,
+    means: Means = NOTHING_MORE,
 ) -> Context:
+    """What the nodes work with. UserError: unknown policy, start values that cannot run."""
+    if not specs and means.task is None:
+        raise ValueError("a search needs at least one KernelSpec, or a task to write whole candidates for")
     if settings.budget < 1:
         raise UserError(f"--budget {settings.budget}: at least one evaluation is needed")
     spaces = tuple(SpecSpace(spec) for spec in specs)
@@ -124,19 +123,21 @@ def _context(
             raise UserError(f"start values cannot run: {problem.message}")
 
     def emit(kind: str, data: Mapping[str, Any]) -> None:
-        store.event(kind, **data)
+        if kind not in NOT_STORED:
+            store.event(kind, **data)
         on_event(kind, data)
 
     return Context(
         specs=tuple(specs),
         spaces=spaces,
-        policy=make_policy(settings.policy),
+        policy=means.policy or make_policy(settings.policy),
         evaluator=evaluator,
         store=store,
         settings=settings,
         emit=emit,
         clock=clock,
         started=clock(),
+        means=means,
     )
 
 
@@ -154,7 +155,7 @@ async def _entry(
     try:
         found = await graph.aget_state(config)
     except sqlite3.DatabaseError as error:
-        raise _unusable(context.store, error) from error
+        raise unusable(context.store, error) from error
     if not found.values.get("trials") and not found.next:
         return {}
     context.elapsed_before = float(found.values.get("elapsed_s", 0.0))
@@ -190,18 +191,18 @@ def lineage(store: RunStore, candidate: str) -> tuple[str, ...]:
 
 
 @contextlib.asynccontextmanager
-async def _saver(store: RunStore) -> AsyncIterator[AsyncSqliteSaver]:
+async def open_saver(store: RunStore) -> AsyncIterator[AsyncSqliteSaver]:
     """The run folder's checkpointer; UserError where the file is not a database."""
     path = store.folder / "checkpoints.db"
     async with AsyncSqliteSaver.from_conn_string(str(path)) as saver:
         try:
             await saver.setup()
         except sqlite3.DatabaseError as error:
-            raise _unusable(store, error) from error
+            raise unusable(store, error) from error
         yield saver
 
 
-def _unusable(store: RunStore, error: sqlite3.DatabaseError) -> UserError:
+def unusable(store: RunStore, error: sqlite3.DatabaseError) -> UserError:
     """What to tell the user of checkpoints that cannot be read or written."""
     # The low byte is the primary code; an I/O error of SQLite is a disk that takes no more.
     if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):

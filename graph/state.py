@@ -8,7 +8,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 from warpsmith.agents.freeform import FreeformTask
 from warpsmith.agents.policy import Kind, Policy, Trial, trial_of
-from warpsmith.agents.space import Grid, SearchSpace
+from warpsmith.agents.space import Grid, Limits, SearchSpace
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.family import KernelSpec
 from warpsmith.kernels.records import Candidate, Diagnostic
@@ -17,6 +17,7 @@ from warpsmith.tools.null import EvaluatorLike
 from warpsmith.tools.runs.store import RunStore
 
 Next = Literal["propose", "write", "evaluate", "decide", "confirm", "finish"]
+Next = Literal["plan", "propose", "evaluate", "confirm", "finish"]
 Stop = Literal["budget", "minutes", "plateau", "exhausted"]
 
 PLANNING = -1
@@ -69,6 +70,30 @@ class SearchState(TypedDict, total=False):
     elapsed_s: float
     next: Next
     stop: Stop | None
+    gated: bool
+    """Whether proposals pass `approve` before they are evaluated."""
+    planned: bool
+    """Whether a person approved the plan."""
+    pins: Values
+    limits: Limits
+    notes: list[str]
+    """What the person said, oldest first."""
+    rejected: list[TrialRef]
+    """Proposals that the person refused."""
+    root: str | None
+    """Candidate id that the person checked out."""
+    root_step: int
+    branch: str
+    turns: list[Turn]
+    """What can be undone, oldest first."""
+
+
+class Turn(TypedDict):
+    """One step that a person can take back."""
+
+    checkpoint: str
+    """Where the search stood before it."""
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +127,21 @@ def no_diagnostics(candidate: Candidate) -> tuple[Diagnostic, ...]:
     return ()
 
 
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What a search may work with beyond its families."""
+
+    policy: Policy | None = None
+    """Stands for the one that the settings name."""
+    task: FreeformTask | None = None
+    """What whole candidates are written for; None: none are."""
+    diagnostics: Callable[[Candidate], tuple[Diagnostic, ...]] = no_diagnostics
+    """What the compiler said of a candidate."""
+
+
+NOTHING_MORE = Means()
+
+
 @dataclass(slots=True)
 class Context:
     """What nodes work with; never checkpointed."""
@@ -118,12 +158,13 @@ class Context:
     """The clock when this process took the search up."""
     elapsed_before: float = 0.0
     """Seconds that earlier processes spent on it."""
-    task: FreeformTask | None = None
-    """What whole candidates are written for; None: none are."""
-    diagnostics: Callable[[Candidate], tuple[Diagnostic, ...]] = no_diagnostics
-    """What the compiler said of a candidate."""
+    means: Means = NOTHING_MORE
     texts: dict[str, Values] = field(default_factory=dict)
     """Edited code slots by candidate, read from the store once."""
+    asks: bool = False
+    """Whether a person is there who approves proposals."""
+    restricted: dict[str, SearchSpace] = field(default_factory=dict)
+    """Spaces as pins and limits leave them, by the text of those."""
 
     def elapsed(self) -> float:
         """Seconds spent on the search so far."""
