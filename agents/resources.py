@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from warpsmith.kernels.device import DeviceModel
 from warpsmith.kernels.opgraph import OpGraph
 from warpsmith.kernels.plan import Plan
-from warpsmith.kernels.records import Diagnostic
 
 if TYPE_CHECKING:
     from warpsmith.agents.chat.grammar import ModelAddress
@@ -48,8 +47,6 @@ class PolicyResources:
     """Takes the events `ask`, `text`, `reply`, `reply_failed`, `filled`. Called from the asking thread for `text`."""
     device: DeviceModel
     problem: ProblemText
-    diagnostics: Callable[[str], tuple[Diagnostic, ...]] = lambda candidate: ()
-    """Compiler messages of a candidate id, with slots; empty where none are kept."""
 
 
 def problem_text(plan: Plan, graph: OpGraph, floor_us: float) -> ProblemText:

@@ -8,15 +8,17 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from warpsmith.agents.registry import make_policy
+from warpsmith.agents.llm.accounts import Caps
+from warpsmith.agents.registry import crew_of
 from warpsmith.app.audit import audit_problem
 from warpsmith.app.display import Display
+from warpsmith.app.models import open_models
 from warpsmith.app.report import write_report
 from warpsmith.app.report_space import space_document
 from warpsmith.app.wording import count, verdict_text
 from warpsmith.app.workbench import Bench, open_bench, open_run, roof_for, specs_of, write_manifest
 from warpsmith.graph.run import SearchResult, run_search
-from warpsmith.graph.state import SearchSettings
+from warpsmith.graph.state import Means, SearchSettings
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.family import KernelSpec
 from warpsmith.kernels.records import SCHEMA_VERSION
@@ -45,10 +47,18 @@ class OptimizeSettings:
     verdicts: int = 4
     minutes: float | None = None
     max_cost: float | None = None
+    max_tokens: int | None = None
+    max_calls: int | None = None
     counters: Wanted = "best"
     resume: Path | None = None
     seed: int = 0
     out: Path = Path("runs")
+
+    def caps(self) -> Caps:
+        """What may be spent on models."""
+        return Caps(
+            max_cost=self.max_cost, max_tokens=self.max_tokens, max_calls=self.max_calls, minutes=self.minutes
+        )  # fmt: skip
 
     def config(self) -> dict[str, Any]:
         """What the manifest records."""
@@ -71,7 +81,7 @@ class Finished:
             return INTERRUPTED
         if self.result.best is not None:
             return 0
-        return BUDGET_ENDED if self.result.stop == "minutes" else NOTHING_VERIFIED
+        return BUDGET_ENDED if self.result.stop in ("minutes", "cap") else NOTHING_VERIFIED
 
 
 def run_optimize(settings: OptimizeSettings, display: Display) -> int:
@@ -140,19 +150,21 @@ async def _search(
             display.phase(str(data["text"]))
 
     roof = roof_for(specs, bench.machine)
-    async with bench.evaluator(specs, store, roof, notify, counters=settings.counters) as evaluator:
-        await audit_problem(evaluator, store, display)
-        if evaluator.isolation is not None:
-            facts = store.manifest().model_copy(update={"isolation": evaluator.isolation.document()})
-            store.write_manifest(facts)
-        return await run_search(list(specs.values()), evaluator, store, wanted, display.event)
+    with open_models(settings.policy, bench, store, roof.floor_us, settings.caps(), display) as models:
+        async with bench.evaluator(specs, store, roof, notify, counters=settings.counters) as evaluator:
+            await audit_problem(evaluator, store, display)
+            if evaluator.isolation is not None:
+                facts = store.manifest().model_copy(update={"isolation": evaluator.isolation.document()})
+                store.write_manifest(facts)
+            means = Means(policy=models.policy if models else None)
+            return await run_search(list(specs.values()), evaluator, store, wanted, display.event, means=means)
 
 
 def _refuse_early(settings: OptimizeSettings) -> None:
     """Faults of the flags that need no problem to be seen."""
     if settings.precision != "exact":
         raise UserError(f"--precision {settings.precision} is not there yet; use --precision exact")
-    make_policy(settings.policy)
+    crew_of(settings.policy)
 
 
 def _as_before(settings: OptimizeSettings) -> OptimizeSettings:
@@ -193,6 +205,8 @@ def summary(finished: Finished) -> str:
         text = f"nothing verified ({counted}); {why}"
     else:
         text = f"{verdict_text(result.best)}\n  {counted}\n  {finished.folder}/best"
+    if result.stop in ("cap", "server"):
+        text += f"\nthe models could not be asked any further; go on with --resume {finished.folder}"
     if result.interrupted:
         text += f"\ninterrupted; go on with --resume {finished.folder}"
     return text

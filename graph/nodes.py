@@ -16,6 +16,7 @@ from warpsmith.agents.rounds import Round, next_round, since_progress, writing_r
 from warpsmith.agents.space import SearchSpace
 from warpsmith.graph import wishes
 from warpsmith.graph.approval import approve
+from warpsmith.graph.asking import ends_with_its_models
 from warpsmith.graph.candidates import edited_ref, given_ref, openings, slotted_ref, whole_ref
 from warpsmith.graph.state import PLANNING, WHOLE, Context, Next, SearchState, Stop, TrialRef, evaluations
 from warpsmith.graph.telling import outcome_data, tell_outcomes, tell_proposed, tell_round
@@ -65,6 +66,7 @@ async def plan(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     return {**opened, "pending": pending, "handed": given is not None}
 
 
+@ends_with_its_models
 async def propose(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     """Asks the policy, applies its roles' edits and stores the candidates. The same (seed, step) proposes
     the same."""
@@ -114,6 +116,7 @@ async def propose(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     }
 
 
+@ends_with_its_models
 async def write(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     """Asks the policy for whole candidates: fresh ones, improved ones, or a failed one mended."""
     context = runtime.context
@@ -163,6 +166,7 @@ async def evaluate(state: SearchState, runtime: Runtime[Context]) -> SearchState
     }
 
 
+@ends_with_its_models
 async def decide(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     """Chooses between another round and the final verdicts, by budget, time, plateau and lagging counters."""
     context = runtime.context

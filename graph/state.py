@@ -16,9 +16,9 @@ from warpsmith.kernels.slots import Values
 from warpsmith.tools.null import EvaluatorLike
 from warpsmith.tools.runs.store import RunStore
 
-Next = Literal["propose", "write", "evaluate", "decide", "confirm", "finish"]
-Next = Literal["plan", "propose", "evaluate", "confirm", "finish"]
-Stop = Literal["budget", "minutes", "plateau", "exhausted"]
+Next = Literal["plan", "propose", "write", "evaluate", "decide", "confirm", "finish"]
+Stop = Literal["budget", "minutes", "plateau", "exhausted", "cap", "server"]
+"""`cap`: a cap on what models may cost; `server`: the models' server cannot be used any more."""
 
 PLANNING = -1
 """`SearchState.spec` while families are compared."""

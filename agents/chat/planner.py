@@ -8,7 +8,7 @@ from warpsmith.agents.chat.context import counter_lines, device_limits, problem_
 from warpsmith.agents.chat.grammar import Crew
 from warpsmith.agents.chat.replies import reply_model
 from warpsmith.agents.chat.speak import stream_to, told
-from warpsmith.agents.llm.records import Message, NoReply, Question
+from warpsmith.agents.llm.records import Interrupted, Message, NoReply, Question
 from warpsmith.agents.plans import PlanQuestion
 from warpsmith.agents.resources import PolicyResources
 from warpsmith.prompts.render import Prompt, render
@@ -34,6 +34,8 @@ def planned(question: PlanQuestion, crew: Crew, resources: PolicyResources) -> s
     )  # fmt: skip
     try:
         answer = resources.asker(address).ask(asked)
+    except Interrupted:
+        raise
     except NoReply as error:
         resources.emit("reply_failed", {**who, "reason": str(error)})
         return None

@@ -10,7 +10,7 @@ from typing import Any
 from warpsmith.agents.chat.context import RoleView, fitted, schema_tokens
 from warpsmith.agents.chat.grammar import Crew, ModelAddress
 from warpsmith.agents.chat.replies import Reply, reply_model
-from warpsmith.agents.llm.records import Answer, Message, NoReply, Question
+from warpsmith.agents.llm.records import Answer, Interrupted, Message, NoReply, Question
 from warpsmith.agents.resources import PolicyResources
 from warpsmith.kernels.slot_text import refuse_code
 from warpsmith.kernels.slots import Values
@@ -63,6 +63,8 @@ def speak(view: RoleView, index: int, crew: Crew, resources: PolicyResources) ->
         again = replace(view, note=f"{view.note} {said.refused}. Send the corrected text, or leave the slot out.")
         again, prompt, reply = _question_parts(again, resources)
         return _heard(said, view, ask(prompt))
+    except Interrupted:
+        raise
     except NoReply as error:
         return said if said.answers else replace(said, failure=str(error))
 

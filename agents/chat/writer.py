@@ -10,7 +10,7 @@ from warpsmith.agents.chat.context import LIMIT
 from warpsmith.agents.chat.grammar import Crew
 from warpsmith.agents.chat.speak import stream_to, told
 from warpsmith.agents.chat.whole import WholeReply, plan_text
-from warpsmith.agents.llm.records import Answer, Message, NoReply, Question
+from warpsmith.agents.llm.records import Answer, Interrupted, Message, NoReply, Question
 from warpsmith.agents.policy import Proposal, Request, Writing
 from warpsmith.agents.resources import PolicyResources
 from warpsmith.kernels.records import Candidate
@@ -123,6 +123,8 @@ def _ask(
     )  # fmt: skip
     try:
         answer: Answer[WholeReply] = resources.asker(address).ask(question)
+    except Interrupted:
+        raise
     except NoReply as error:
         resources.emit("reply_failed", {**who, "reason": str(error)})
         return None
