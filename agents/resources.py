@@ -37,6 +37,10 @@ class ProblemText:
     floor_us: float
 
 
+NO_REGION = ProblemText("free-form", (), (), (), (), 0, 0, 0.0)
+"""Of a problem that no family covers: only the writer is asked, and it is told by its task."""
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyResources:
     """Policies that need no model ignore it."""

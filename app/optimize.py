@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from warpsmith.agents.llm.accounts import Caps
+from warpsmith.agents.policy import Policy, Writer
 from warpsmith.agents.registry import crew_of
 from warpsmith.app.audit import audit_problem
 from warpsmith.app.display import Display
-from warpsmith.app.models import open_models
+from warpsmith.app.freeform import means_for, specs_or_none
+from warpsmith.app.models import open_policy
 from warpsmith.app.report import write_report
 from warpsmith.app.report_space import space_document
 from warpsmith.app.wording import count, verdict_text
-from warpsmith.app.workbench import Bench, open_bench, open_run, roof_for, specs_of, write_manifest
+from warpsmith.app.workbench import Bench, open_bench, open_run, roof_for, write_manifest
 from warpsmith.graph.run import SearchResult, run_search
-from warpsmith.graph.state import Means, SearchSettings
+from warpsmith.graph.state import SearchSettings
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.family import KernelSpec
 from warpsmith.kernels.records import SCHEMA_VERSION
@@ -98,9 +100,12 @@ def run_optimize(settings: OptimizeSettings, display: Display) -> int:
     return finished.exit_code
 
 
-def optimize_bench(bench: Bench, settings: OptimizeSettings, display: Display) -> Finished:
-    """Searches an opened problem and leaves `best/` in its run folder."""
-    specs = specs_of(bench)
+def optimize_bench(
+    bench: Bench, settings: OptimizeSettings, display: Display, policy: Policy | None = None
+) -> Finished:
+    """Searches an opened problem and leaves `best/` in its run folder. `policy` stands for the one that is named."""
+    writes = isinstance(policy, Writer) if policy is not None else crew_of(settings.policy) is not None
+    specs = specs_or_none(bench, writes=writes)
     if settings.resume is not None:
         store = open_run(settings.resume, bench)
     else:
@@ -111,8 +116,10 @@ def optimize_bench(bench: Bench, settings: OptimizeSettings, display: Display) -
         }  # fmt: skip
         write_manifest(store, bench, settings.config() | problem, settings.seed)
     with store:
-        display.phase(f"{bench.plan().describe().splitlines()[0]}; {bench.machine.label}")
-        result = asyncio.run(_search(bench, specs, store, settings, display))
+        what = bench.plan().describe().splitlines()[0] if specs else "no family covers it: free-form"
+        display.phase(f"{what}; {bench.machine.label}")
+        with open_policy(settings.policy, bench, specs, store, settings.caps(), display, given=policy) as opened:
+            result = asyncio.run(_search(bench, specs, store, settings, display, opened))
         if result.best is not None:
             store.write_best(store.get_candidate(result.best.candidate), result.best)
             _write_model_new(store, display)
@@ -137,7 +144,12 @@ def _write_report(store: RunStore, display: Display) -> None:
 
 
 async def _search(
-    bench: Bench, specs: Mapping[str, KernelSpec], store: RunStore, settings: OptimizeSettings, display: Display
+    bench: Bench,
+    specs: Mapping[str, KernelSpec],
+    store: RunStore,
+    settings: OptimizeSettings,
+    display: Display,
+    policy: Policy,
 ) -> SearchResult:
     wanted = SearchSettings(
         policy=settings.policy, budget=settings.budget, full_verdicts=settings.verdicts, minutes=settings.minutes,
@@ -150,14 +162,13 @@ async def _search(
             display.phase(str(data["text"]))
 
     roof = roof_for(specs, bench.machine)
-    with open_models(settings.policy, bench, store, roof.floor_us, settings.caps(), display) as models:
-        async with bench.evaluator(specs, store, roof, notify, counters=settings.counters) as evaluator:
-            await audit_problem(evaluator, store, display)
-            if evaluator.isolation is not None:
-                facts = store.manifest().model_copy(update={"isolation": evaluator.isolation.document()})
-                store.write_manifest(facts)
-            means = Means(policy=models.policy if models else None)
-            return await run_search(list(specs.values()), evaluator, store, wanted, display.event, means=means)
+    async with bench.evaluator(specs, store, roof, notify, counters=settings.counters) as evaluator:
+        await audit_problem(evaluator, store, display)
+        if evaluator.isolation is not None:
+            facts = store.manifest().model_copy(update={"isolation": evaluator.isolation.document()})
+            store.write_manifest(facts)
+        means = means_for(bench, specs, policy)
+        return await run_search(list(specs.values()), evaluator, store, wanted, display.event, means=means)
 
 
 def _refuse_early(settings: OptimizeSettings) -> None:

@@ -367,9 +367,13 @@ def _finalists(context: Context, state: SearchState, room: int) -> list[str]:
     kernel."""
     costs: dict[str, float] = {}
     naive: list[str] = []
-    for ref in wishes.respecting(context, state, state["trials"]):
+    refs = wishes.respecting(context, state, state["trials"])
+    known = {ref["candidate"] for ref in refs}
+    for ref in refs:
         outcome = context.store.outcome(ref["candidate"], "screen")
         if outcome is None or not outcome.correct or ref["candidate"] in state["confirmed"]:
+            continue
+        if outcome.duplicate_of in known:
             continue
         costs[ref["candidate"]] = outcome.cost_us if outcome.cost_us is not None else float("inf")
         if ref["spec"] != WHOLE and context.values(ref) == context.spaces[ref["spec"]].naive:
