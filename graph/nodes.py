@@ -18,6 +18,7 @@ from warpsmith.graph import wishes
 from warpsmith.graph.approval import approve
 from warpsmith.graph.asking import ends_with_its_models
 from warpsmith.graph.candidates import edited_ref, given_ref, openings, slotted_ref, whole_ref
+from warpsmith.graph.planning import planned
 from warpsmith.graph.state import PLANNING, WHOLE, Context, Next, SearchState, Stop, TrialRef, evaluations
 from warpsmith.graph.telling import outcome_data, tell_outcomes, tell_proposed, tell_round
 from warpsmith.kernels.records import Candidate, Outcome
@@ -175,12 +176,14 @@ async def decide(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     stop = _stop(context, state, left)
     if stop is not None:
         return {"next": "confirm", "stop": stop}
+    choice = await planned(context, state, left)
+    state = {**state, **choice}
     written = _writing_round(context, state, left)
     if written is not None:
         chosen, whole = written
         tell_round(context, state, chosen, WHOLE, left)
         patient = whole[chosen.patient].candidate if chosen.patient is not None else None
-        return _asked(state, chosen, patient) | {"next": "write"}
+        return {**choice, **_asked(state, chosen, patient), "next": "write"}
     if not context.specs:
         return {"next": "confirm", "stop": "exhausted"}
     histories = {i: wishes.history(context, state, i) for i in wishes.families(context, state)}
@@ -196,7 +199,7 @@ async def decide(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     )
     tell_round(context, state, chosen, spec, left)
     patient = history[chosen.patient].candidate if chosen.patient is not None else None
-    return _asked(state, chosen, patient) | {"spec": spec, "stayed": stayed, "next": "propose"}
+    return {**choice, **_asked(state, chosen, patient), "spec": spec, "stayed": stayed, "next": "propose"}
 
 
 async def confirm(state: SearchState, runtime: Runtime[Context]) -> SearchState:

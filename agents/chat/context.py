@@ -20,6 +20,8 @@ from warpsmith.tools.profiling.counters import METRICS
 LIMIT = 1_500
 """Tokens of a prompt with the schema of its reply."""
 COUNTERS = 24
+SAID = 3
+"""Of what the person said, the latest that are told."""
 FIGURES: dict[str, tuple[str, str]] = {
     "launch_overhead_us": ("us", "time of a launch that is not the kernel's"),
     "roofline_fraction": ("", "floor over time; 1 is the best there can be"),
@@ -97,6 +99,7 @@ def prompt_of(view: RoleView, resources: PolicyResources) -> Prompt:
         "others": _others(observation) if view.others else [],
         "failure": _failure(request.complaint, view) if request.kind == "repair" else None,
         "note": view.note,
+        "said": request.notes[-SAID:],
         **_standing(request, resources),
     }  # fmt: skip
     return render(view.role, context)

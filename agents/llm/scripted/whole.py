@@ -12,7 +12,7 @@ from warpsmith.agents.llm.scripted.players import Turn
 THREADS = 128
 
 _TENSOR = re.compile(r"^- (?P<name>[\w:.]+): (?P<dtype>\w+) \[(?P<shape>[\d, ]*)\]", re.MULTILINE)
-_AXES = re.compile(r"^kept (?P<kept>.*); reduced (?P<reduced>.*)$", re.MULTILINE)
+_AXES = re.compile(r"^ *kept (?P<kept>.*); reduced (?P<reduced>.*)$", re.MULTILINE)
 _LOAD = re.compile(r"^(?P<var>\w+) = (?P<buffer>[\w:.]+)\[(?P<address>.+)\]  \((?P<level>\w+),")
 _REDUCTION = re.compile(r"^(?P<var>\w+) = (?P<kind>sum|max|min|prod)\((?P<operand>\w+)\)$")
 _STORE = re.compile(r"^(?P<buffer>out\d+)\[(?P<address>.+)\] = (?P<var>\w+)$")
