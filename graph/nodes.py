@@ -285,7 +285,7 @@ def _complaint(context: Context, history: Sequence[Trial], patient: int | None) 
         return None
     candidate = context.store.get_candidate(history[patient].candidate)
     said = context.means.diagnostics(candidate) if failure.stage == "compile" else ()
-    return complaint_of(failure, said)
+    return complaint_of(failure, said, candidate.slot_lines)
 
 
 def _index(history: Sequence[Trial], candidate: str | None) -> int | None:

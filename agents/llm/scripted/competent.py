@@ -80,7 +80,7 @@ class Competent:
         unknown = _UNDEFINED.search(text)
         if unknown is not None:
             for name, body in code.items():
-                mended = corrected(body, unknown[1])
+                mended = corrected(body, unknown[1], text)
                 if mended is not None:
                     self.done.add("mend")
                     return {name: mended}
@@ -158,9 +158,9 @@ def misspelt(body: str) -> str:
     return f"{body[: at.end()]}{at[0][-1]}{body[at.end() :]}"
 
 
-def corrected(body: str, unknown: str) -> str | None:
-    """The closest known name in place of one that is not; None where the text does not hold it."""
-    words = set(_WORD.findall(body)) - {unknown}
+def corrected(body: str, unknown: str, known_from: str) -> str | None:
+    """The closest of the other names in `known_from` for one that is unknown; None where the body does not hold it."""
+    words = set(_WORD.findall(known_from)) - {unknown}
     close = difflib.get_close_matches(unknown, sorted(words), n=1, cutoff=0.5)
     if not close or not re.search(rf"\b{unknown}\b", body):
         return None
