@@ -16,6 +16,8 @@ REPAIR_LIMIT = 4
 """Attempts to mend one candidate."""
 WHOLE_REPAIRS = 3
 """Attempts to mend one candidate that was written as a whole."""
+WRITTEN_AT_ONCE = 2
+"""Whole candidates that are asked for in one round."""
 WRITE_AFTER = 2 * PLATEAU
 """Evaluations without progress after which a whole candidate is asked for."""
 IDLE_LIMIT = 3
@@ -70,26 +72,34 @@ def writing_round(
     left: int,
     handed: bool,
     idle: int,
+    plateau: bool = True,
 ) -> Round | None:
     """The next round if a whole candidate is to be written in it, else None.
 
     `whole` are the whole candidates so far, `slotted` those of families; `only`: no family covers the problem; `handed`
     says that the start was a whole candidate, or that the planner gave the region away; `idle` counts rounds in a row
-    in which the writer gave nothing new.
+    in which the writer gave nothing new; `plateau`: whether a long plateau is a reason.
     """
     if idle >= IDLE_LIMIT:
         return None
     patient = whole_patient(whole)
     if patient is not None:
         return Round("repair", 1, None, patient)
-    fresh = Round("freeform", max(1, min(batch, left, 2)))
+    fresh = fresh_writing(batch, left)
     written = len({t.step for t in whole if t.kind == "freeform"})
     if only or (handed and not written):
         return fresh
+    if not plateau:
+        return None
     everything = sorted((*whole, *slotted), key=lambda trial: trial.step)
     stale = since_progress(everything)
     since = {t.step for t in everything[len(everything) - stale :] if t.kind == "freeform"}
     return fresh if stale // WRITE_AFTER > len(since) else None
+
+
+def fresh_writing(batch: int, left: int) -> Round:
+    """A round of whole candidates that mend nothing."""
+    return Round("freeform", max(1, min(batch, left, WRITTEN_AT_ONCE)))
 
 
 def whole_patient(whole: Sequence[Trial]) -> int | None:
