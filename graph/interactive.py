@@ -160,7 +160,9 @@ class Interactive:
     async def fork(self, checkpoint: str) -> None:
         """Goes on from an earlier checkpoint of this run."""
         thread = self.context.store.run_id
-        there: RunnableConfig = {"configurable": {"thread_id": thread, "checkpoint_id": checkpoint, "checkpoint_ns": ""}}
+        there: RunnableConfig = {
+            "configurable": {"thread_id": thread, "checkpoint_id": checkpoint, "checkpoint_ns": ""}
+        }
         found = await self._graph.aget_state(there)
         if not found.values:
             raise UserError(f"checkpoint {checkpoint} is not in {self.context.store.folder / 'checkpoints.db'}")
@@ -208,5 +210,3 @@ async def interactive(
         search = Interactive(build_graph(saver), saver, context)
         context.elapsed_before = float((await search.standing()).values.get("elapsed_s", 0.0))
         yield search
-
-
