@@ -36,6 +36,10 @@ class SearchSpace(Protocol):
         """The slots with a finite set of values."""
 
     @property
+    def code_slots(self) -> tuple[Slot, ...]:
+        """The slots that hold text; the default of each is the lowering's own."""
+
+    @property
     def naive(self) -> Values:
         """Default values of the choice slots."""
 
@@ -59,7 +63,7 @@ class SearchSpace(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class SpecSpace:
-    """A KernelSpec as a search space; code slots keep their default text. Answers of the models are kept."""
+    """A KernelSpec as a search space. Answers of the models are kept; they know nothing of the text in code slots."""
 
     spec: KernelSpec
     _estimates: dict[tuple[SlotValue, ...], float | None] = field(default_factory=dict, repr=False)
@@ -73,6 +77,11 @@ class SpecSpace:
     def choice_slots(self) -> tuple[Slot, ...]:
         """The family's slots with a finite set of values."""
         return self.spec.choice_slots
+
+    @property
+    def code_slots(self) -> tuple[Slot, ...]:
+        """The family's slots that hold text."""
+        return tuple(slot for slot in self.spec.slots if slot.kind == "code")
 
     @property
     def naive(self) -> Values:
@@ -146,6 +155,11 @@ class RestrictedSpace:
     def choice_slots(self) -> tuple[Slot, ...]:
         """All slots; a pinned one has its value alone."""
         return tuple(_pinned(slot, self.pins) for slot in self.whole.choice_slots)
+
+    @property
+    def code_slots(self) -> tuple[Slot, ...]:
+        """The code slots that are not pinned."""
+        return tuple(slot for slot in self.whole.code_slots if slot.name not in self.pins)
 
     @property
     def naive(self) -> Values:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from langgraph.runtime import Runtime
 from langgraph.types import interrupt
 
-from warpsmith.graph.state import Context, SearchState
+from warpsmith.graph.state import WHOLE, Context, SearchState
 
 
 def gate(state: SearchState) -> str:
     """Where proposals go: past a person where one is there."""
-    return "approve" if state.get("gated") and state["next"] == "evaluate" else state["next"]
+    asked = state.get("gated") and state["next"] == "evaluate" and state["pending"]
+    return "approve" if asked else state["next"]
 
 
 async def approve(state: SearchState, runtime: Runtime[Context]) -> SearchState:
@@ -29,7 +30,7 @@ async def approve(state: SearchState, runtime: Runtime[Context]) -> SearchState:
         "pending": [],
         "rejected": [*(state.get("rejected") or []), *state["pending"]],
         "notes": [*(state.get("notes") or []), *([reason] if reason else [])],
-        "spec": max(state["spec"], 0),
+        "spec": max(state["spec"], 0) if context.specs else WHOLE,
         "step": state["step"] + 1,
-        "next": "propose",
+        "next": "write" if all(ref["spec"] == WHOLE for ref in state["pending"]) else "propose",
     }

@@ -1,28 +1,29 @@
-"""The nodes of the search graph: plan, propose, evaluate, decide, confirm, finish."""
+"""The nodes of the search graph: plan, propose, write, evaluate, decide, confirm, finish."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
-from typing import Any
 
 from langgraph.runtime import Runtime
 
-from warpsmith.agents.decisions import applied
+from warpsmith.agents.complaint import Complaint, complaint_of
 from warpsmith.agents.observation import Observation, Seen, lag, observe
 from warpsmith.agents.planner import cheapest_family, other_family
-from warpsmith.agents.policy import Kind, Proposal, Request, Trial
-from warpsmith.agents.rounds import Round, next_round, since_progress
-from warpsmith.agents.space import Grid, SearchSpace
+from warpsmith.agents.policy import Policy, Proposal, Request, Trial, Writer, Writing
+from warpsmith.agents.rounds import Round, next_round, since_progress, writing_round
+from warpsmith.agents.space import SearchSpace
 from warpsmith.graph import wishes
 from warpsmith.graph.approval import approve
-from warpsmith.graph.state import Context, Next, SearchState, Stop, TrialRef, evaluations
+from warpsmith.graph.candidates import edited_ref, given_ref, openings, slotted_ref, whole_ref
+from warpsmith.graph.state import PLANNING, WHOLE, Context, Next, SearchState, Stop, TrialRef, evaluations
+from warpsmith.graph.telling import outcome_data, tell_outcomes, tell_proposed, tell_round
 from warpsmith.kernels.records import Candidate, Outcome
-from warpsmith.kernels.slots import Values
 from warpsmith.tools.runs.store import Level
 
-PLANNING = -1
-"""`SearchState.spec` while families are compared."""
+BARREN_LIMIT = 3
+"""Rounds in a row in which every proposal was refused, after which a search ends."""
 ATTEMPTS = 2
 """How often a candidate is evaluated if the machine fails it."""
 
@@ -33,12 +34,15 @@ async def plan(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     context.emit("phase", {"text": f"searching with {context.policy.name}"})
     families = wishes.families(context, state)
     opened: SearchState = {
-        "spec": families[0],
+        "spec": families[0] if families else WHOLE,
         "stayed": 0,
         "step": 0,
         "trials": [],
         "pending": [],
         "confirmed": [],
+        "handed": False,
+        "idle": 0,
+        "unwritten": 0,
         "incumbent": None,
         "role": None,
         "patient": None,
@@ -48,18 +52,17 @@ async def plan(state: SearchState, runtime: Runtime[Context]) -> SearchState:
         "count": max(1, min(context.settings.batch, context.settings.budget)),
         "next": "propose",
     }
-    first: list[tuple[int, Values]] = []
-    if context.settings.start:
-        first = [(0, context.spaces[0].naive | context.settings.start)]
-    elif len(families) > 1 and context.settings.budget > len(families):
-        first = [(i, context.policy.opening(wishes.space_of(context, state, i))) for i in families]
-    if not first:
-        return opened
-    role = "planner" if len(first) > 1 else None
-    opened["pending"] = [_ref(context, i, values, "start", role, None, 0) for i, values in first]
-    opened["spec"] = PLANNING if len(first) > 1 else first[0][0]
-    opened["next"] = "evaluate"
-    return opened
+    given = given_ref(context)
+    pending = [slotted_ref(context, i, values, "start", role, None, 0) for i, values, role in openings(context, state)]
+    if given is not None:
+        pending = [given, *pending]
+    if not context.specs:
+        return {**opened, "spec": WHOLE, "pending": pending, "next": "evaluate" if pending else "decide"}
+    if pending:
+        planning = any(ref["role"] == "planner" for ref in pending)
+        opened["spec"] = PLANNING if planning else max(pending[-1]["spec"], opened["spec"])
+        opened["next"] = "evaluate"
+    return {**opened, "pending": pending, "handed": given is not None}
 
 
 async def propose(state: SearchState, runtime: Runtime[Context]) -> SearchState:
@@ -68,7 +71,7 @@ async def propose(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     context = runtime.context
     spec = state["spec"]
     space, history = wishes.space_of(context, state, spec), wishes.history(context, state, spec)
-    patients = [i for i, trial in enumerate(history) if trial.candidate == state["patient"]]
+    patient = _index(history, state["patient"])
     request = Request(
         space=space,
         history=history,
@@ -77,26 +80,70 @@ async def propose(state: SearchState, runtime: Runtime[Context]) -> SearchState:
         seed=context.settings.seed,
         step=state["step"],
         role=state["role"],
-        patient=patients[0] if patients else None,
+        patient=patient,
         observations=_observations(context, state, space),
+        complaint=_complaint(context, history, patient),
+        writing=_writing(context, state, None),
         root=wishes.root_of(state),
         rejected=wishes.refused(context, state, spec),
         notes=tuple(state.get("notes") or ()),
     )
     proposals = await asyncio.to_thread(context.policy.propose, request)
     bases = {trial.candidate: trial.values for trial in history}
+    root = context.settings.start_candidate
     pending: list[TrialRef] = []
-    root: str | None = None
+    ref: TrialRef | None
     for made in proposals[: state["count"]]:
-        values = applied(space, space.naive | bases.get(made.base or "", {}), made.edits)
-        base = made.base or root
-        pending.append(_ref(context, spec, values, state["kind"], state["role"], base, state["step"]))
-        root = root or (pending[0]["candidate"] if not history else None)
-        _tell_proposed(context, pending[-1], made)
+        if made.candidate is not None:
+            ref = whole_ref(context, state, made, "freeform", made.base or root)
+        else:
+            ref = edited_ref(context, state, made, bases, made.base or root)
+            root = root or (ref["candidate"] if ref and not history else None)
+        if ref is not None:
+            pending.append(ref)
+            tell_proposed(context, ref, made)
+    idle = 0 if pending else state.get("idle", 0) + 1
+    ended = not proposals or idle >= BARREN_LIMIT
+    handed = state.get("handed", False) or any(ref["spec"] == WHOLE for ref in pending)
     return {
         "pending": pending,
-        "next": "evaluate" if pending else "confirm",
-        "stop": None if pending else "exhausted",
+        "idle": idle,
+        "handed": handed,
+        "next": "confirm" if ended and not pending else "evaluate",
+        "stop": "exhausted" if ended and not pending else None,
+    }
+
+
+async def write(state: SearchState, runtime: Runtime[Context]) -> SearchState:
+    """Asks the policy for whole candidates: fresh ones, improved ones, or a failed one mended."""
+    context = runtime.context
+    history = wishes.history(context, state, WHOLE)
+    patient = _index(history, state["patient"])
+    base = state["patient"] or _base(context, history)
+    request = Request(
+        space=wishes.FREEFORM_SPACE,
+        history=history,
+        kind=state["kind"],
+        count=state["count"],
+        seed=context.settings.seed,
+        step=state["step"],
+        patient=patient,
+        complaint=_complaint(context, history, patient),
+        writing=_writing(context, state, base),
+        notes=tuple(state.get("notes") or ()),
+    )
+    known = {ref["candidate"] for ref in state["trials"]}
+    pending: list[TrialRef] = []
+    for made in await asyncio.to_thread(_written, context.policy, request):
+        ref = whole_ref(context, state, made, state["kind"], made.base or base)
+        if ref["candidate"] not in known and len(pending) < state["count"]:
+            known.add(ref["candidate"])
+            pending.append(ref)
+            tell_proposed(context, ref, made)
+    return {
+        "pending": pending,
+        "unwritten": 0 if pending else state.get("unwritten", 0) + 1,
+        "next": "evaluate" if pending else "decide",
     }
 
 
@@ -106,7 +153,7 @@ async def evaluate(state: SearchState, runtime: Runtime[Context]) -> SearchState
     await evaluated(context, [ref["candidate"] for ref in state["pending"]], "screen")
     trials = [*state["trials"], *state["pending"]]
     incumbent = _incumbent(context, wishes.respecting(context, state, trials))
-    _tell_outcomes(context, state, trials, incumbent)
+    tell_outcomes(context, state, incumbent)
     return {
         "trials": trials,
         "pending": [],
@@ -124,6 +171,14 @@ async def decide(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     stop = _stop(context, state, left)
     if stop is not None:
         return {"next": "confirm", "stop": stop}
+    written = _writing_round(context, state, left)
+    if written is not None:
+        chosen, whole = written
+        tell_round(context, state, chosen, WHOLE, left)
+        patient = whole[chosen.patient].candidate if chosen.patient is not None else None
+        return _asked(state, chosen, patient) | {"next": "write"}
+    if not context.specs:
+        return {"next": "confirm", "stop": "exhausted"}
     histories = {i: wishes.history(context, state, i) for i in wishes.families(context, state)}
     spec, stayed = _family(state, histories)
     history = histories[spec]
@@ -135,17 +190,9 @@ async def decide(state: SearchState, runtime: Runtime[Context]) -> SearchState:
         left=left,
         lag=lag(incumbent) if incumbent else None,
     )
-    _tell_round(context, state, chosen, spec, left)
-    return {
-        "spec": spec,
-        "stayed": stayed,
-        "step": state["step"] + 1,
-        "kind": chosen.kind,
-        "role": chosen.role,
-        "patient": history[chosen.patient].candidate if chosen.patient is not None else None,
-        "count": chosen.count,
-        "next": "propose",
-    }
+    tell_round(context, state, chosen, spec, left)
+    patient = history[chosen.patient].candidate if chosen.patient is not None else None
+    return _asked(state, chosen, patient) | {"spec": spec, "stayed": stayed, "next": "propose"}
 
 
 async def confirm(state: SearchState, runtime: Runtime[Context]) -> SearchState:
@@ -196,42 +243,76 @@ def best_of(context: Context, confirmed: Sequence[str]) -> Outcome | None:
     return min(measured or outcomes, key=lambda o: o.cost_us or float("inf"), default=None)
 
 
-def outcome_data(outcome: Outcome) -> dict[str, Any]:
-    """What a live display shows of an outcome."""
-    return {
-        "candidate": outcome.candidate,
-        "parent": outcome.parent,
-        "status": outcome.status,
-        "family": outcome.family,
-        "time_us": outcome.time_us.p50 if outcome.time_us else None,
-        "estimated_us": outcome.estimated_us,
-        "slots": dict(outcome.slots),
-        "failure": outcome.failure.message if outcome.failure else None,
-        "spills": outcome.spills,
-    }
-
-
 def _is_ok(outcome: Outcome | None) -> bool:
     return outcome is not None and outcome.status == "ok"
 
 
-def _ref(
-    context: Context, spec: int, values: Values, kind: Kind, role: str | None, base: str | None, step: int
-) -> TrialRef:
-    """Emits and stores a candidate. One that spells the same text as an earlier one keeps the earlier
-    parent."""
-    candidate = context.specs[spec].emit(values, base)
-    context.store.put_candidate(candidate)
-    point = Grid(context.spaces[spec]).point(values)
-    return TrialRef(
-        candidate=candidate.id,
-        spec=spec,
-        point=".".join(map(str, point)),
-        kind=kind,
-        role=role,
-        base=base,
-        step=step,
+def _written(policy: Policy, request: Request) -> list[Proposal]:
+    """What a writer gives; other policies give nothing."""
+    made = policy.write(request) if isinstance(policy, Writer) else []
+    return [one for one in made if one.candidate is not None]
+
+
+def _writing(context: Context, state: SearchState, base: str | None) -> Writing | None:
+    if context.means.task is None or not wishes.whole_allowed(state):
+        return None
+    best = context.store.outcome(state["incumbent"]) if state["incumbent"] else None
+    return Writing(
+        task=context.means.task,
+        base=context.store.get_candidate(base) if base is not None else None,
+        best_us=best.cost_us if best else None,
+        best_is=("measured" if best.time_us else "estimated") if best else None,
     )
+
+
+def _base(context: Context, whole: Sequence[Trial]) -> str | None:
+    """What a fresh writing may improve on: the cheapest whole candidate that is right."""
+    right = [trial for trial in whole if trial.failure is None]
+    return min(right, key=lambda t: t.cost if t.cost is not None else math.inf).candidate if right else None
+
+
+def _complaint(context: Context, history: Sequence[Trial], patient: int | None) -> Complaint | None:
+    """What is wrong with the patient of a repair round."""
+    failure = history[patient].failure if patient is not None else None
+    if patient is None or failure is None:
+        return None
+    candidate = context.store.get_candidate(history[patient].candidate)
+    said = context.means.diagnostics(candidate) if failure.stage == "compile" else ()
+    return complaint_of(failure, said)
+
+
+def _index(history: Sequence[Trial], candidate: str | None) -> int | None:
+    return next((i for i, trial in enumerate(history) if trial.candidate == candidate), None)
+
+
+def _writing_round(context: Context, state: SearchState, left: int) -> tuple[Round, tuple[Trial, ...]] | None:
+    """The next round and the whole candidates so far, if the policy is to write in it."""
+    may = context.means.task is not None and isinstance(context.policy, Writer)
+    if not may or not wishes.whole_allowed(state):
+        return None
+    whole = context.history(state["trials"], WHOLE)
+    slotted = [t for i in range(len(context.specs)) for t in context.history(state["trials"], i)]
+    chosen = writing_round(
+        whole,
+        slotted,
+        only=not context.specs,
+        batch=context.settings.batch,
+        left=left,
+        handed=state.get("handed", False),
+        idle=state.get("unwritten", 0),
+    )
+    return (chosen, whole) if chosen is not None else None
+
+
+def _asked(state: SearchState, chosen: Round, patient: str | None) -> SearchState:
+    """What every kind of next round sets."""
+    return {
+        "step": state["step"] + 1,
+        "kind": chosen.kind,
+        "role": chosen.role,
+        "patient": patient,
+        "count": chosen.count,
+    }
 
 
 def _observations(context: Context, state: SearchState, space: SearchSpace) -> dict[str, Observation]:
@@ -261,7 +342,7 @@ def _stop(context: Context, state: SearchState, left: int) -> Stop | None:
     if settings.minutes is not None and context.elapsed() >= settings.minutes * 60:
         return "minutes"
     if settings.patience is not None:
-        everything = [t for i in range(len(context.specs)) for t in context.history(state["trials"], i)]
+        everything = [t for i in (WHOLE, *range(len(context.specs))) for t in context.history(state["trials"], i)]
         everything.sort(key=lambda t: t.step)
         if since_progress(everything) >= settings.patience:
             return "plateau"
@@ -287,54 +368,12 @@ def _finalists(context: Context, state: SearchState, room: int) -> list[str]:
         if outcome is None or not outcome.correct or ref["candidate"] in state["confirmed"]:
             continue
         costs[ref["candidate"]] = outcome.cost_us if outcome.cost_us is not None else float("inf")
-        if context.values(ref) == context.spaces[ref["spec"]].naive:
+        if ref["spec"] != WHOLE and context.values(ref) == context.spaces[ref["spec"]].naive:
             naive.append(ref["candidate"])
     ranked = sorted(costs, key=lambda c: costs[c])
     if room == 1 and state["confirmed"]:
         return [*naive, *ranked][:1]
     return ranked[: max(1, room - 1)]
-
-
-def _tell_proposed(context: Context, ref: TrialRef, made: Proposal) -> None:
-    context.emit(
-        "proposed",
-        {
-            "candidate": ref["candidate"],
-            "parent": ref["base"],
-            "round": ref["kind"],
-            "step": ref["step"],
-            "edits": {role: {e.slot: e.value for e in edits} for role, edits in made.edits.items()},
-        },
-    )
-
-
-def _tell_outcomes(context: Context, state: SearchState, trials: list[TrialRef], incumbent: str | None) -> None:
-    before, index = state["incumbent"], evaluations(state["trials"])
-    told = {ref["candidate"] for ref in state["trials"]}
-    for ref in state["pending"]:
-        outcome = context.store.outcome(ref["candidate"])
-        if outcome is None or ref["candidate"] in told:
-            continue
-        told.add(ref["candidate"])
-        index += 1
-        best = ref["candidate"] == incumbent != before
-        more = {"index": index, "budget": context.settings.budget, "best": best, "round": ref["kind"]}
-        context.emit("outcome", {**outcome_data(outcome), **more, "role": ref["role"], "level": "screen"})
-        if best:
-            context.emit("incumbent", {"candidate": ref["candidate"], "cost_us": outcome.cost_us, "index": index})
-
-
-def _tell_round(context: Context, state: SearchState, chosen: Round, spec: int, left: int) -> None:
-    context.emit(
-        "round",
-        {
-            "step": state["step"] + 1,
-            "round": chosen.kind,
-            "role": chosen.role,
-            "left": left,
-            "family": context.spaces[spec].name,
-        },
-    )
 
 
 def trial_limit(budget: int) -> int:
@@ -347,6 +386,6 @@ def following(state: SearchState) -> Next:
     return state["next"]
 
 
-NODES = (plan, propose, approve, evaluate, decide, confirm, finish)
+NODES = (plan, propose, write, approve, evaluate, decide, confirm, finish)
 DESCRIPTIONS = {node.__name__: (node.__doc__ or "").strip() for node in NODES}
 """Node -> what it does, for the generated documentation."""

@@ -66,8 +66,10 @@ async def run_search(
     *,
     control: RunControl | None = None,
     clock: Callable[[], float] = time.monotonic,
+    means: Means = NOTHING_MORE,
 ) -> SearchResult:
-    """Searches the families' slots and gives the finalists full verdicts.
+    """Searches the families' slots, lets a policy that is a `Writer` give whole candidates where `means` name the task,
+    and gives the finalists full verdicts.
 
     With `settings.resume` the run continues at its last checkpoint; where there is none it starts anew over
     the
@@ -76,7 +78,7 @@ async def run_search(
     second raises KeyboardInterrupt. UserError: unknown policy, start values that cannot run, a damaged
     checkpoint.
     """
-    context = make_context(specs, evaluator, store, settings, on_event, clock)
+    context = make_context(specs, evaluator, store, settings, on_event, clock, means)
     control = control or RunControl()
     async with open_saver(store) as saver:
         graph = build_graph(saver)
@@ -107,14 +109,15 @@ def make_context(
     settings: SearchSettings,
     on_event: Emit,
     clock: Callable[[], float] = time.monotonic,
+    means: Means = NOTHING_MORE,
 ) -> Context:
     """What the nodes work with. UserError: unknown policy, start values that cannot run."""
-    if not specs:
-        raise ValueError("a search needs at least one KernelSpec")
+    if not specs and means.task is None:
+        raise ValueError("a search needs at least one KernelSpec, or a task to write whole candidates for")
     if settings.budget < 1:
         raise UserError(f"--budget {settings.budget}: at least one evaluation is needed")
     spaces = tuple(SpecSpace(spec) for spec in specs)
-    if settings.start:
+    if settings.start and specs:
         problem = specs[0].check(settings.start)
         if problem is not None:
             raise UserError(f"start values cannot run: {problem.message}")
@@ -127,13 +130,14 @@ def make_context(
     return Context(
         specs=tuple(specs),
         spaces=spaces,
-        policy=make_policy(settings.policy),
+        policy=means.policy or make_policy(settings.policy),
         evaluator=evaluator,
         store=store,
         settings=settings,
         emit=emit,
         clock=clock,
         started=clock(),
+        means=means,
     )
 
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
+from warpsmith.agents.freeform import FreeformSpace
 from warpsmith.agents.policy import Root, Trial
 from warpsmith.agents.space import RestrictedSpace, SearchSpace
-from warpsmith.graph.state import Context, SearchState, TrialRef
+from warpsmith.graph.state import WHOLE, Context, SearchState, TrialRef
 from warpsmith.kernels.slots import Values
 
+FREEFORM_SPACE = FreeformSpace()
 FAMILY = "family"
 """A pin of this name holds the planner to one family."""
 
 
 def space_of(context: Context, state: SearchState, spec: int) -> SearchSpace:
     """The space of a family as pins and limits leave it. The same wishes give the same object."""
+    if spec == WHOLE:
+        return FREEFORM_SPACE
     whole = context.spaces[spec]
     pins, limits = state.get("pins") or {}, state.get("limits") or {}
     own = {name: value for name, value in pins.items() if name in whole.naive}
@@ -34,6 +38,11 @@ def families(context: Context, state: SearchState) -> list[int]:
     return [i for i in everyone if context.spaces[i].name == wanted] or list(everyone)
 
 
+def whole_allowed(state: SearchState) -> bool:
+    """Whether whole candidates may be given: what a person pinned or limited cannot be looked up in a text."""
+    return not state.get("pins") and not state.get("limits")
+
+
 def history(context: Context, state: SearchState, spec: int) -> tuple[Trial, ...]:
     """The trials of one family that respect the wishes."""
     return context.history(respecting(context, state, state["trials"]), spec)
@@ -43,7 +52,7 @@ def respecting(context: Context, state: SearchState, trials: Iterable[TrialRef])
     """Those of the trials that pins and limits allow."""
     if not state.get("pins") and not state.get("limits"):
         return list(trials)
-    allowed = set(families(context, state))
+    allowed = {*families(context, state), *([WHOLE] if whole_allowed(state) else [])}
     return [
         ref
         for ref in trials
