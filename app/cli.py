@@ -46,6 +46,14 @@ class Precision(enum.StrEnum):
     lower_ = "lower"
 
 
+class Approve(enum.StrEnum):
+    """What a chat asks of the person."""
+
+    ask = "ask"
+    auto = "auto"
+    yolo = "yolo"
+
+
 class CountersChoice(enum.StrEnum):
     """Which full verdicts are profiled with ncu."""
 
@@ -153,6 +161,47 @@ def optimize(
     )  # fmt: skip
     with display:
         raise typer.Exit(run_optimize(settings, display))
+
+
+@app.command()
+def chat(
+    problem: Annotated[
+        str | None, typer.Argument(help="As for optimize; without one: -c, -r, or describe what you want.")
+    ] = None,
+    continue_: Annotated[bool, typer.Option("--continue", "-c", help="Continue the session used last.")] = False,
+    run: Annotated[
+        str | None, typer.Option("--run", "-r", help="Continue this run (folder, name or part of it).")
+    ] = None,
+    approve: Annotated[
+        Approve, typer.Option("--approve", help="What is asked of you; /mode changes it.")
+    ] = Approve.ask,
+    device: DeviceOpt = DeviceChoice.auto,
+    arch: ArchOpt = None,
+    set_: SetOpt = None,
+    inputs: InputsOpt = None,
+    mode: ModeOpt = Mode.eval,
+    policy: Annotated[str, typer.Option("--policy", help="As for optimize; /model changes it.")] = "builtin",
+    budget: Annotated[int, typer.Option("--budget", min=1, help="Candidates to evaluate; /budget changes it.")] = 64,
+    verdicts: Annotated[int, typer.Option("--verdicts", min=1, help="Finalists that get the full verdict.")] = 4,
+    minutes: Annotated[float | None, typer.Option("--minutes", min=0.0, help="Wall-clock budget.")] = None,
+    max_cost: Annotated[
+        float | None, typer.Option("--max-cost", min=0.0, help="Money budget in USD for chat models.")
+    ] = None,
+    seed: SeedOpt = 0,
+    out: OutOpt = Path("runs"),
+) -> None:
+    """The same as optimize with a person in the loop."""
+    if problem is not None:
+        _must_exist(problem)
+    from warpsmith.app.chat.start import ChatSettings, run_chat
+    from warpsmith.app.optimize import OptimizeSettings
+
+    search = OptimizeSettings(
+        problem=problem or "", device=device.value, arch=arch, overrides=_overrides(set_), inputs=inputs,
+        mode=mode.value, policy=policy, budget=budget, verdicts=verdicts, minutes=minutes, max_cost=max_cost,
+        seed=seed, out=out,
+    )  # fmt: skip
+    raise typer.Exit(run_chat(ChatSettings(search, mode=approve.value, last=continue_, run=run)))
 
 
 @app.command()
