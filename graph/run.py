@@ -21,7 +21,7 @@ from warpsmith.agents.registry import make_policy
 from warpsmith.agents.space import SpecSpace
 from warpsmith.graph.build import Compiled, build_graph
 from warpsmith.graph.nodes import best_of, trial_limit
-from warpsmith.graph.state import Context, Emit, SearchSettings, SearchState, Stop, evaluations
+from warpsmith.graph.state import NOTHING_MORE, Context, Emit, Means, SearchSettings, SearchState, Stop, evaluations
 from warpsmith.kernels.errors import UserError, WarpsmithError
 from warpsmith.kernels.family import KernelSpec
 from warpsmith.kernels.records import Outcome

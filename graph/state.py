@@ -16,8 +16,7 @@ from warpsmith.kernels.slots import Values
 from warpsmith.tools.null import EvaluatorLike
 from warpsmith.tools.runs.store import RunStore
 
-Next = Literal["propose", "write", "evaluate", "decide", "confirm", "finish"]
-Next = Literal["plan", "propose", "evaluate", "confirm", "finish"]
+Next = Literal["plan", "propose", "write", "evaluate", "decide", "confirm", "finish"]
 Stop = Literal["budget", "minutes", "plateau", "exhausted"]
 
 PLANNING = -1
