@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import END, START, StateGraph
@@ -14,7 +14,12 @@ from warpsmith.graph.approval import gate
 from warpsmith.graph.state import Context, SearchState
 
 Compiled = CompiledStateGraph[SearchState, Context, SearchState, SearchState]
-Node = Callable[[SearchState, Runtime[Context]], Awaitable[SearchState]]
+
+
+class Node(Protocol):
+    """What a node is."""
+
+    async def __call__(self, state: SearchState, runtime: Runtime[Context]) -> SearchState: ...
 
 
 def build_graph(checkpointer: BaseCheckpointSaver[str] | None = None, *, bound: Context | None = None) -> Compiled:

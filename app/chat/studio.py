@@ -1,4 +1,4 @@
-"""The search graph for `langgraph dev`: made without a key or a GPU, for a problem or for a landscape that needs neither."""
+"""The search graph for `langgraph dev`, made without a key or a GPU: of a problem, or of a synthetic landscape."""
 
 from __future__ import annotations
 
