@@ -133,6 +133,10 @@ class NoReply(WarpsmithError):
         """All exchanges that were tried."""
 
 
+class Interrupted(NoReply):
+    """A person, or the end of the run, broke the question off."""
+
+
 class CapReached(WarpsmithError):
     """A cap on money, tokens, calls or minutes ends the run, which keeps what it has."""
 
