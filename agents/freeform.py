@@ -7,26 +7,10 @@ from dataclasses import dataclass, field
 
 from warpsmith.kernels.family import Invalid
 from warpsmith.kernels.slots import Slot, Values
+from warpsmith.tools.operands import Operand
 
 FREEFORM = "freeform"
 """The family of candidates that no template made."""
-
-
-@dataclass(frozen=True, slots=True)
-class Operand:
-    """A name that a launch plan may use, and what stands behind it."""
-
-    name: str
-    """`inN`, `outN` or `param:NAME`."""
-    dtype: str
-    """A tensor's dtype; `int`, `float` or `bool` for a Python number."""
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-
-    @property
-    def scalar(self) -> bool:
-        """Whether it is a Python number, which kernels take by value."""
-        return self.dtype in ("int", "float", "bool")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from warpsmith.kernels.device import DeviceModel
 from warpsmith.kernels.opgraph import OpGraph
 from warpsmith.kernels.plan import Plan
-from warpsmith.kernels.records import Diagnostic
 
 if TYPE_CHECKING:
     from warpsmith.agents.chat.grammar import ModelAddress
@@ -38,6 +37,10 @@ class ProblemText:
     floor_us: float
 
 
+NO_REGION = ProblemText("free-form", (), (), (), (), 0, 0, 0.0)
+"""Of a problem that no family covers: only the writer is asked, and it is told by its task."""
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyResources:
     """Policies that need no model ignore it."""
@@ -48,8 +51,6 @@ class PolicyResources:
     """Takes the events `ask`, `text`, `reply`, `reply_failed`, `filled`. Called from the asking thread for `text`."""
     device: DeviceModel
     problem: ProblemText
-    diagnostics: Callable[[str], tuple[Diagnostic, ...]] = lambda candidate: ()
-    """Compiler messages of a candidate id, with slots; empty where none are kept."""
 
 
 def problem_text(plan: Plan, graph: OpGraph, floor_us: float) -> ProblemText:

@@ -119,13 +119,22 @@ def optimize(
     inputs: InputsOpt = None,
     mode: ModeOpt = Mode.eval,
     precision: PrecisionOpt = Precision.exact,
-    policy: Annotated[str, typer.Option("--policy", help="builtin, random, default or cost-model.")] = "builtin",
+    policy: Annotated[
+        str,
+        typer.Option(
+            "--policy", help="builtin, random, default, cost-model, or chat:MODEL[@URL][,...][;ROLE=MODEL...]."
+        ),
+    ] = "builtin",
     budget: Annotated[int, typer.Option("--budget", min=1, help="Candidates to evaluate.")] = 64,
     verdicts: Annotated[int, typer.Option("--verdicts", min=1, help="Finalists that get the full verdict.")] = 4,
     minutes: Annotated[float | None, typer.Option("--minutes", min=0.0, help="Wall-clock budget.")] = None,
     max_cost: Annotated[
         float | None, typer.Option("--max-cost", min=0.0, help="Money budget in USD for chat models.")
     ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option("--max-tokens", min=0, help="Tokens for chat models, prompts and replies together.")
+    ] = None,
+    max_calls: Annotated[int | None, typer.Option("--max-calls", min=0, help="Requests to chat models.")] = None,
     counters: Annotated[
         CountersChoice,
         typer.Option("--counters", help="Full verdicts profiled with ncu on a GPU, where it is permitted (5 s each)."),
@@ -147,7 +156,8 @@ def optimize(
     settings = OptimizeSettings(
         problem=problem, device=device.value, arch=arch, overrides=_overrides(set_), inputs=inputs,
         mode=mode.value, precision=precision.value, policy=policy, budget=budget, verdicts=verdicts,
-        minutes=minutes, max_cost=max_cost, counters=counters.value, resume=resume, seed=seed, out=out,
+        minutes=minutes, max_cost=max_cost, max_tokens=max_tokens, max_calls=max_calls,
+        counters=counters.value, resume=resume, seed=seed, out=out,
     )  # fmt: skip
     with display:
         raise typer.Exit(run_optimize(settings, display))

@@ -8,13 +8,17 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from warpsmith.agents.registry import make_policy
+from warpsmith.agents.llm.accounts import Caps
+from warpsmith.agents.policy import Policy, Writer
+from warpsmith.agents.registry import crew_of
 from warpsmith.app.audit import audit_problem
 from warpsmith.app.display import Display
+from warpsmith.app.freeform import means_for, specs_or_none
+from warpsmith.app.models import open_policy
 from warpsmith.app.report import write_report
 from warpsmith.app.report_space import space_document
 from warpsmith.app.wording import count, verdict_text
-from warpsmith.app.workbench import Bench, open_bench, open_run, roof_for, specs_of, write_manifest
+from warpsmith.app.workbench import Bench, open_bench, open_run, roof_for, write_manifest
 from warpsmith.graph.run import SearchResult, run_search
 from warpsmith.graph.state import SearchSettings
 from warpsmith.kernels.errors import UserError
@@ -45,10 +49,18 @@ class OptimizeSettings:
     verdicts: int = 4
     minutes: float | None = None
     max_cost: float | None = None
+    max_tokens: int | None = None
+    max_calls: int | None = None
     counters: Wanted = "best"
     resume: Path | None = None
     seed: int = 0
     out: Path = Path("runs")
+
+    def caps(self) -> Caps:
+        """What may be spent on models."""
+        return Caps(
+            max_cost=self.max_cost, max_tokens=self.max_tokens, max_calls=self.max_calls, minutes=self.minutes
+        )  # fmt: skip
 
     def config(self) -> dict[str, Any]:
         """What the manifest records."""
@@ -71,7 +83,7 @@ class Finished:
             return INTERRUPTED
         if self.result.best is not None:
             return 0
-        return BUDGET_ENDED if self.result.stop == "minutes" else NOTHING_VERIFIED
+        return BUDGET_ENDED if self.result.stop in ("minutes", "cap") else NOTHING_VERIFIED
 
 
 def run_optimize(settings: OptimizeSettings, display: Display) -> int:
@@ -88,9 +100,12 @@ def run_optimize(settings: OptimizeSettings, display: Display) -> int:
     return finished.exit_code
 
 
-def optimize_bench(bench: Bench, settings: OptimizeSettings, display: Display) -> Finished:
-    """Searches an opened problem and leaves `best/` in its run folder."""
-    specs = specs_of(bench)
+def optimize_bench(
+    bench: Bench, settings: OptimizeSettings, display: Display, policy: Policy | None = None
+) -> Finished:
+    """Searches an opened problem and leaves `best/` in its run folder. `policy` stands for the one that is named."""
+    writes = isinstance(policy, Writer) if policy is not None else crew_of(settings.policy) is not None
+    specs = specs_or_none(bench, writes=writes)
     if settings.resume is not None:
         store = open_run(settings.resume, bench)
     else:
@@ -101,8 +116,10 @@ def optimize_bench(bench: Bench, settings: OptimizeSettings, display: Display) -
         }  # fmt: skip
         write_manifest(store, bench, settings.config() | problem, settings.seed)
     with store:
-        display.phase(f"{bench.plan().describe().splitlines()[0]}; {bench.machine.label}")
-        result = asyncio.run(_search(bench, specs, store, settings, display))
+        what = bench.plan().describe().splitlines()[0] if specs else "no family covers it: free-form"
+        display.phase(f"{what}; {bench.machine.label}")
+        with open_policy(settings.policy, bench, specs, store, settings.caps(), display, given=policy) as opened:
+            result = asyncio.run(_search(bench, specs, store, settings, display, opened))
         if result.best is not None:
             store.write_best(store.get_candidate(result.best.candidate), result.best)
             _write_model_new(store, display)
@@ -127,7 +144,12 @@ def _write_report(store: RunStore, display: Display) -> None:
 
 
 async def _search(
-    bench: Bench, specs: Mapping[str, KernelSpec], store: RunStore, settings: OptimizeSettings, display: Display
+    bench: Bench,
+    specs: Mapping[str, KernelSpec],
+    store: RunStore,
+    settings: OptimizeSettings,
+    display: Display,
+    policy: Policy,
 ) -> SearchResult:
     wanted = SearchSettings(
         policy=settings.policy, budget=settings.budget, full_verdicts=settings.verdicts, minutes=settings.minutes,
@@ -145,14 +167,15 @@ async def _search(
         if evaluator.isolation is not None:
             facts = store.manifest().model_copy(update={"isolation": evaluator.isolation.document()})
             store.write_manifest(facts)
-        return await run_search(list(specs.values()), evaluator, store, wanted, display.event)
+        means = means_for(bench, specs, policy)
+        return await run_search(list(specs.values()), evaluator, store, wanted, display.event, means=means)
 
 
 def _refuse_early(settings: OptimizeSettings) -> None:
     """Faults of the flags that need no problem to be seen."""
     if settings.precision != "exact":
         raise UserError(f"--precision {settings.precision} is not there yet; use --precision exact")
-    make_policy(settings.policy)
+    crew_of(settings.policy)
 
 
 def _as_before(settings: OptimizeSettings) -> OptimizeSettings:
@@ -193,6 +216,8 @@ def summary(finished: Finished) -> str:
         text = f"nothing verified ({counted}); {why}"
     else:
         text = f"{verdict_text(result.best)}\n  {counted}\n  {finished.folder}/best"
+    if result.stop in ("cap", "server"):
+        text += f"\nthe models could not be asked any further; go on with --resume {finished.folder}"
     if result.interrupted:
         text += f"\ninterrupted; go on with --resume {finished.folder}"
     return text

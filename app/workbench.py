@@ -16,7 +16,7 @@ from warpsmith import __version__
 from warpsmith.kernels.capture import capture
 from warpsmith.kernels.cost import estimate_us, floor_us
 from warpsmith.kernels.device import DeviceModel, model_for
-from warpsmith.kernels.errors import EnvironmentError_, UserError
+from warpsmith.kernels.errors import EnvironmentError_, NotYetError, UserError
 from warpsmith.kernels.families.registry import specs_for
 from warpsmith.kernels.family import KernelSpec
 from warpsmith.kernels.opgraph import OpGraph
@@ -25,6 +25,9 @@ from warpsmith.kernels.problem import Problem, load_problem
 from warpsmith.kernels.records import Candidate, CompileReport, RunManifest
 from warpsmith.tools.compile import Compiler
 from warpsmith.tools.evaluate import Evaluator
+from warpsmith.tools.foreign import Foreign
+from warpsmith.tools.judge import scratch_limit
+from warpsmith.tools.operands import Operand, operands_of
 from warpsmith.tools.outcomes import Roof, roof_of
 from warpsmith.tools.profiling.insight import Insight, Wanted
 from warpsmith.tools.runs.store import RunStore, utc_now
@@ -65,6 +68,26 @@ class Bench:
         Raises NotYetError for what no family covers."""
         return capture(self.problem)
 
+    @cached_property
+    def operands(self) -> tuple[Operand, ...]:
+        """What a launch plan may name."""
+        return operands_of(self.problem)
+
+    @property
+    def floor_us(self) -> float | None:
+        """The least time in which the device can read the used inputs and write the outputs; None without a graph."""
+        try:
+            graph = self.graph
+        except NotYetError:
+            return None
+        model = self.machine.model
+        return 1e6 * max(graph.floor_bytes / model.dram_bytes_per_s, graph.flops / model.fp32_flops)
+
+    @cached_property
+    def foreign(self) -> Foreign:
+        """Looks at candidates that no template made."""
+        return Foreign(self.operands, scratch_limit(self.machine.target.kind), self.machine.model)
+
     def plan(self) -> Plan:
         """The one region of the graph. Raises NotYetError naming the node that needs more."""
         return plan(self.graph)
@@ -83,7 +106,7 @@ class Bench:
         return Evaluator(
             self.problem.ref, self.problem.hash, self.machine.target, self.compiler, store=store, estimate=estimate,
             roof=roof, jobs=2, notify=notify, hidden=hidden, cross=self._cross(specs),
-            insight=Insight(self.machine.model, counters),
+            insight=Insight(self.machine.model, counters), foreign=self.foreign,
         )  # fmt: skip
 
     def _cross(self, specs: Mapping[str, KernelSpec]) -> CrossExaminer | None:
@@ -153,8 +176,10 @@ def specs_of(bench: Bench) -> dict[str, KernelSpec]:
     return {spec.family.name: spec for spec in found}
 
 
-def roof_for(specs: Mapping[str, KernelSpec], machine: Machine) -> Roof:
-    """The least time the problem's region can take on the machine."""
+def roof_for(specs: Mapping[str, KernelSpec], machine: Machine) -> Roof | None:
+    """The least time the problem's region can take on the machine; None where it is no region."""
+    if not specs:
+        return None
     region = next(iter(specs.values())).region
     return roof_of(floor_us(region, machine.model), machine.model)
 

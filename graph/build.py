@@ -31,7 +31,7 @@ def build_graph(checkpointer: BaseCheckpointSaver[str] | None = None, *, bound: 
     graph.add_edge(START, "plan")
     graph.add_conditional_edges("plan", gate, ["propose", "approve", "evaluate", "decide"])
     graph.add_conditional_edges("propose", gate, ["approve", "evaluate", "confirm"])
-    graph.add_conditional_edges("write", gate, ["approve", "evaluate", "decide"])
+    graph.add_conditional_edges("write", gate, ["approve", "evaluate", "decide", "confirm"])
     graph.add_conditional_edges("approve", nodes.following, ["propose", "write", "evaluate"])
     graph.add_edge("evaluate", "decide")
     graph.add_conditional_edges("decide", nodes.following, ["propose", "write", "confirm"])

@@ -16,7 +16,9 @@ from warpsmith.agents.rounds import Round, next_round, since_progress, writing_r
 from warpsmith.agents.space import SearchSpace
 from warpsmith.graph import wishes
 from warpsmith.graph.approval import approve
+from warpsmith.graph.asking import ends_with_its_models
 from warpsmith.graph.candidates import edited_ref, given_ref, openings, slotted_ref, whole_ref
+from warpsmith.graph.planning import planned
 from warpsmith.graph.state import PLANNING, WHOLE, Context, Next, SearchState, Stop, TrialRef, evaluations
 from warpsmith.graph.telling import outcome_data, tell_outcomes, tell_proposed, tell_round
 from warpsmith.kernels.records import Candidate, Outcome
@@ -65,6 +67,7 @@ async def plan(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     return {**opened, "pending": pending, "handed": given is not None}
 
 
+@ends_with_its_models
 async def propose(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     """Asks the policy, applies its roles' edits and stores the candidates. The same (seed, step) proposes
     the same."""
@@ -114,6 +117,7 @@ async def propose(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     }
 
 
+@ends_with_its_models
 async def write(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     """Asks the policy for whole candidates: fresh ones, improved ones, or a failed one mended."""
     context = runtime.context
@@ -163,6 +167,7 @@ async def evaluate(state: SearchState, runtime: Runtime[Context]) -> SearchState
     }
 
 
+@ends_with_its_models
 async def decide(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     """Chooses between another round and the final verdicts, by budget, time, plateau and lagging counters."""
     context = runtime.context
@@ -171,12 +176,14 @@ async def decide(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     stop = _stop(context, state, left)
     if stop is not None:
         return {"next": "confirm", "stop": stop}
+    choice = await planned(context, state, left)
+    state = {**state, **choice}
     written = _writing_round(context, state, left)
     if written is not None:
         chosen, whole = written
         tell_round(context, state, chosen, WHOLE, left)
         patient = whole[chosen.patient].candidate if chosen.patient is not None else None
-        return _asked(state, chosen, patient) | {"next": "write"}
+        return {**choice, **_asked(state, chosen, patient), "next": "write"}
     if not context.specs:
         return {"next": "confirm", "stop": "exhausted"}
     histories = {i: wishes.history(context, state, i) for i in wishes.families(context, state)}
@@ -192,7 +199,7 @@ async def decide(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     )
     tell_round(context, state, chosen, spec, left)
     patient = history[chosen.patient].candidate if chosen.patient is not None else None
-    return _asked(state, chosen, patient) | {"spec": spec, "stayed": stayed, "next": "propose"}
+    return {**choice, **_asked(state, chosen, patient), "spec": spec, "stayed": stayed, "next": "propose"}
 
 
 async def confirm(state: SearchState, runtime: Runtime[Context]) -> SearchState:
@@ -278,7 +285,7 @@ def _complaint(context: Context, history: Sequence[Trial], patient: int | None) 
         return None
     candidate = context.store.get_candidate(history[patient].candidate)
     said = context.means.diagnostics(candidate) if failure.stage == "compile" else ()
-    return complaint_of(failure, said)
+    return complaint_of(failure, said, candidate.slot_lines)
 
 
 def _index(history: Sequence[Trial], candidate: str | None) -> int | None:
@@ -363,9 +370,13 @@ def _finalists(context: Context, state: SearchState, room: int) -> list[str]:
     kernel."""
     costs: dict[str, float] = {}
     naive: list[str] = []
-    for ref in wishes.respecting(context, state, state["trials"]):
+    refs = wishes.respecting(context, state, state["trials"])
+    known = {ref["candidate"] for ref in refs}
+    for ref in refs:
         outcome = context.store.outcome(ref["candidate"], "screen")
         if outcome is None or not outcome.correct or ref["candidate"] in state["confirmed"]:
+            continue
+        if outcome.duplicate_of in known:
             continue
         costs[ref["candidate"]] = outcome.cost_us if outcome.cost_us is not None else float("inf")
         if ref["spec"] != WHOLE and context.values(ref) == context.spaces[ref["spec"]].naive:

@@ -146,7 +146,7 @@ async def _entry(
 ) -> SearchState | Literal[False] | None:
     """What to invoke the graph with: {} to start, None to continue; False where it has ended already.
 
-    A finished search that is resumed with a larger budget goes on deciding.
+    A finished search that is resumed with a larger budget, or that its models ended, goes on deciding.
     """
     settings = context.settings
     if not settings.resume:
@@ -161,7 +161,9 @@ async def _entry(
     context.elapsed_before = float(found.values.get("elapsed_s", 0.0))
     if found.next:
         return None
-    if found.values["stop"] == "budget" and evaluations(found.values["trials"]) < settings.budget:
+    stop = found.values["stop"]
+    larger = stop == "budget" and evaluations(found.values["trials"]) < settings.budget
+    if larger or stop in ("cap", "server"):
         await graph.aupdate_state(config, {"confirmed": [], "stop": None}, as_node="evaluate")
         return None
     return False

@@ -17,7 +17,8 @@ from warpsmith.tools.null import EvaluatorLike
 from warpsmith.tools.runs.store import RunStore
 
 Next = Literal["plan", "propose", "write", "evaluate", "decide", "confirm", "finish"]
-Stop = Literal["budget", "minutes", "plateau", "exhausted"]
+Stop = Literal["budget", "minutes", "plateau", "exhausted", "cap", "server"]
+"""`cap`: a cap on what models may cost; `server`: the models' server cannot be used any more."""
 
 PLANNING = -1
 """`SearchState.spec` while families are compared."""
@@ -59,6 +60,8 @@ class SearchState(TypedDict, total=False):
     """Whether the region was given to free-form: by the start, or by the planner."""
     idle: int
     """Proposal rounds in a row that brought no new candidate."""
+    planned_at: NotRequired[int]
+    """Evaluations when a planner that is a model was last asked."""
     unwritten: int
     """The same of rounds in which whole candidates were asked for."""
     pending: list[TrialRef]

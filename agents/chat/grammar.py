@@ -74,6 +74,8 @@ def _address(whole: str, text: str) -> ModelAddress:
         raise _wrong(whole, "a model is missing" if not model.strip() else f"{text!r} names two servers")
     if not urls and ("://" in model or (re.search(r"@[\w.-]+(:\d+)?(/|$)", model) and ":" in model.partition("@")[2])):
         raise _wrong(whole, f"the server in {text!r} is written as MODEL@http://HOST:PORT/v1")
+    if model.endswith("@"):
+        raise _wrong(whole, f"no server behind the @ of {text!r}")
     if re.search(r"\s", text):
         raise _wrong(whole, f"{text!r} holds a blank")
     return ModelAddress(model, urls[0].rstrip("/") if urls else None)

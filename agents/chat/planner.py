@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from warpsmith.agents.chat.context import counter_lines, device_limits, problem_facts
+from warpsmith.agents.chat.context import SAID, counter_lines, device_limits, problem_facts
 from warpsmith.agents.chat.grammar import Crew
 from warpsmith.agents.chat.replies import reply_model
 from warpsmith.agents.chat.speak import stream_to, told
-from warpsmith.agents.llm.records import Message, NoReply, Question
+from warpsmith.agents.llm.records import Interrupted, Message, NoReply, Question
 from warpsmith.agents.plans import PlanQuestion
 from warpsmith.agents.resources import PolicyResources
 from warpsmith.prompts.render import Prompt, render
@@ -34,6 +34,8 @@ def planned(question: PlanQuestion, crew: Crew, resources: PolicyResources) -> s
     )  # fmt: skip
     try:
         answer = resources.asker(address).ask(asked)
+    except Interrupted:
+        raise
     except NoReply as error:
         resources.emit("reply_failed", {**who, "reason": str(error)})
         return None
@@ -59,5 +61,6 @@ def planner_prompt(question: PlanQuestion, resources: PolicyResources) -> Prompt
         "label": question.label,
         "stale": question.stale,
         "left": question.left,
+        "said": question.notes[-SAID:],
         "counters": counter_lines(question.counters, question.labels),
     })  # fmt: skip
