@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from warpsmith.kernels.records import Diagnostic, Failure
@@ -39,8 +40,11 @@ class Complaint:
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
-def complaint_of(failure: Failure, diagnostics: tuple[Diagnostic, ...] = ()) -> Complaint:
-    """The failure in words that give away no input: kind, place, and how far off it is."""
+def complaint_of(
+    failure: Failure, diagnostics: tuple[Diagnostic, ...] = (), slot_lines: Mapping[str, tuple[int, int]] | None = None
+) -> Complaint:
+    """The failure in words that give away no input: kind, place, and how far off it is. With `slot_lines` the lines of
+    messages about a slot count from the first line of its text."""
     message = _INPUTS.sub("", failure.message)
     line = _LINE.search(_PTX_PLACE.sub("", message))
     words = _WORDS.get(failure.kind or "")
@@ -51,5 +55,12 @@ def complaint_of(failure: Failure, diagnostics: tuple[Diagnostic, ...] = ()) -> 
         message=f"{message} ({words})" if words else message,
         slot=failure.slot,
         line=int(line[1]) if line else None,
-        diagnostics=tuple(errors[:MAX_DIAGNOSTICS]),
+        diagnostics=tuple(_in_slot(one, slot_lines or {}) for one in errors[:MAX_DIAGNOSTICS]),
     )
+
+
+def _in_slot(one: Diagnostic, slot_lines: Mapping[str, tuple[int, int]]) -> Diagnostic:
+    """The message with its line as the author of the slot counts."""
+    if one.slot is None or one.slot not in slot_lines or one.line is None:
+        return one
+    return one.model_copy(update={"line": one.line - slot_lines[one.slot][0] + 1})

@@ -37,6 +37,8 @@ class PlanQuestion:
     """Of the incumbent, those of the planner's concern."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """Counter -> how it was had."""
+    notes: tuple[str, ...] = ()
+    """What the person said, oldest first."""
 
 
 @runtime_checkable

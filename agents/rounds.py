@@ -72,34 +72,26 @@ def writing_round(
     left: int,
     handed: bool,
     idle: int,
-    plateau: bool = True,
 ) -> Round | None:
     """The next round if a whole candidate is to be written in it, else None.
 
     `whole` are the whole candidates so far, `slotted` those of families; `only`: no family covers the problem; `handed`
     says that the start was a whole candidate, or that the planner gave the region away; `idle` counts rounds in a row
-    in which the writer gave nothing new; `plateau`: whether a long plateau is a reason.
+    in which the writer gave nothing new.
     """
     if idle >= IDLE_LIMIT:
         return None
     patient = whole_patient(whole)
     if patient is not None:
         return Round("repair", 1, None, patient)
-    fresh = fresh_writing(batch, left)
+    fresh = Round("freeform", max(1, min(batch, left, WRITTEN_AT_ONCE)))
     written = len({t.step for t in whole if t.kind == "freeform"})
     if only or (handed and not written):
         return fresh
-    if not plateau:
-        return None
     everything = sorted((*whole, *slotted), key=lambda trial: trial.step)
     stale = since_progress(everything)
     since = {t.step for t in everything[len(everything) - stale :] if t.kind == "freeform"}
     return fresh if stale // WRITE_AFTER > len(since) else None
-
-
-def fresh_writing(batch: int, left: int) -> Round:
-    """A round of whole candidates that mend nothing."""
-    return Round("freeform", max(1, min(batch, left, WRITTEN_AT_ONCE)))
 
 
 def whole_patient(whole: Sequence[Trial]) -> int | None:

@@ -11,15 +11,14 @@ from langgraph.runtime import Runtime
 from warpsmith.agents.complaint import Complaint, complaint_of
 from warpsmith.agents.observation import Observation, Seen, lag, observe
 from warpsmith.agents.planner import cheapest_family, other_family
-from warpsmith.agents.plans import Planner
 from warpsmith.agents.policy import Policy, Proposal, Request, Trial, Writer, Writing
-from warpsmith.agents.rounds import Round, fresh_writing, next_round, since_progress, writing_round
+from warpsmith.agents.rounds import Round, next_round, since_progress, writing_round
 from warpsmith.agents.space import SearchSpace
 from warpsmith.graph import wishes
 from warpsmith.graph.approval import approve
 from warpsmith.graph.asking import ends_with_its_models
 from warpsmith.graph.candidates import edited_ref, given_ref, openings, slotted_ref, whole_ref
-from warpsmith.graph.planning import may_write, planned
+from warpsmith.graph.planning import planned
 from warpsmith.graph.state import PLANNING, WHOLE, Context, Next, SearchState, Stop, TrialRef, evaluations
 from warpsmith.graph.telling import outcome_data, tell_outcomes, tell_proposed, tell_round
 from warpsmith.kernels.records import Candidate, Outcome
@@ -177,16 +176,16 @@ async def decide(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     stop = _stop(context, state, left)
     if stop is not None:
         return {"next": "confirm", "stop": stop}
-    histories = {i: wishes.history(context, state, i) for i in wishes.families(context, state)}
     repair = _writing_round(context, state, left, repairs_only=True)
-    plan = await planned(context, state, histories, left) if repair is None else None
-    chosen = repair or _writing_round(context, state, left, plan=plan)
-    if chosen is not None:
-        turned = {"spec": _family(state, histories)[0], "stayed": 0} if plan == WHOLE and histories else {}
-        return _written_next(context, state, chosen, left) | turned
+    choice = await planned(context, state, left) if repair is None else SearchState()
+    state = {**state, **choice}
+    writing = repair or _writing_round(context, state, left)
+    if writing is not None:
+        return {**choice, **_written_next(context, state, writing, left)}
+    histories = {i: wishes.history(context, state, i) for i in wishes.families(context, state)}
     if not histories:
         return {"next": "confirm", "stop": "exhausted"}
-    spec, stayed = (plan, 0) if plan is not None else _family(state, histories)
+    spec, stayed = _family(state, histories)
     history = histories[spec]
     incumbent = context.store.outcome(state["incumbent"]) if state["incumbent"] else None
     chosen = next_round(
@@ -198,7 +197,7 @@ async def decide(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     )
     tell_round(context, state, chosen, spec, left)
     patient = history[chosen.patient].candidate if chosen.patient is not None else None
-    return _asked(state, chosen, patient) | {"spec": spec, "stayed": stayed, "next": "propose"}
+    return {**choice, **_asked(state, chosen, patient), "spec": spec, "stayed": stayed, "next": "propose"}
 
 
 async def confirm(state: SearchState, runtime: Runtime[Context]) -> SearchState:
@@ -284,21 +283,18 @@ def _complaint(context: Context, history: Sequence[Trial], patient: int | None) 
         return None
     candidate = context.store.get_candidate(history[patient].candidate)
     said = context.means.diagnostics(candidate) if failure.stage == "compile" else ()
-    return complaint_of(failure, said)
+    return complaint_of(failure, said, candidate.slot_lines)
 
 
 def _index(history: Sequence[Trial], candidate: str | None) -> int | None:
     return next((i for i, trial in enumerate(history) if trial.candidate == candidate), None)
 
 
-def _writing_round(
-    context: Context, state: SearchState, left: int, *, plan: int | None = None, repairs_only: bool = False
-) -> Round | None:
-    """The next round if the policy is to write in it: by the planner's word, else by the rules."""
-    if not may_write(context, state):
+def _writing_round(context: Context, state: SearchState, left: int, *, repairs_only: bool = False) -> Round | None:
+    """The next round if the policy is to write in it."""
+    able = context.means.task is not None and isinstance(context.policy, Writer)
+    if not able or not wishes.whole_allowed(state):
         return None
-    if plan == WHOLE:
-        return fresh_writing(context.settings.batch, left)
     slotted = [t for i in range(len(context.specs)) for t in context.history(state["trials"], i)]
     chosen = writing_round(
         context.history(state["trials"], WHOLE),
@@ -308,7 +304,6 @@ def _writing_round(
         left=left,
         handed=state.get("handed", False),
         idle=state.get("unwritten", 0),
-        plateau=not isinstance(context.policy, Planner),
     )
     return None if repairs_only and chosen is not None and chosen.kind != "repair" else chosen
 

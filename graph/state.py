@@ -60,6 +60,8 @@ class SearchState(TypedDict, total=False):
     """Whether the region was given to free-form: by the start, or by the planner."""
     idle: int
     """Proposal rounds in a row that brought no new candidate."""
+    planned_at: NotRequired[int]
+    """Evaluations when a planner that is a model was last asked."""
     unwritten: int
     """The same of rounds in which whole candidates were asked for."""
     pending: list[TrialRef]

@@ -153,6 +153,11 @@ def source_of(path: Path) -> str:
     return _text(path, _MAX_SOURCE)
 
 
+def text_of(path: Path) -> str:
+    """The text of a launch plan's file. UserError as `source_of`."""
+    return _text(path, _MAX_PLAN)
+
+
 def scratch_limit(kind: str) -> int:
     """Bytes that the buffers of a plan may take together on a kind of target."""
     return SCRATCH_GPU if kind == "gpu" else SCRATCH_CPU

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
+from pydantic import BaseModel
+
 from warpsmith.agents.chat.legal import OpenSlot
-from warpsmith.agents.complaint import Complaint
+from warpsmith.agents.complaint import Complaint, complaint_of
+from warpsmith.agents.llm.forms import instruction, wire_schema
 from warpsmith.agents.observation import Move, Observation
 from warpsmith.agents.policy import Request
 from warpsmith.agents.resources import PolicyResources, ProblemText
@@ -20,6 +24,8 @@ from warpsmith.tools.profiling.counters import METRICS
 LIMIT = 1_500
 """Tokens of a prompt with the schema of its reply."""
 COUNTERS = 24
+SAID = 3
+"""Of what the person said, the latest that are told."""
 FIGURES: dict[str, tuple[str, str]] = {
     "launch_overhead_us": ("us", "time of a launch that is not the kernel's"),
     "roofline_fraction": ("", "floor over time; 1 is the best there can be"),
@@ -50,6 +56,7 @@ class RoleView:
     docs: bool = True
     errors: int = 5
     limits: bool = True
+    region: bool = True
 
 
 def fitted(view: RoleView, resources: PolicyResources, schema: int) -> tuple[RoleView, Prompt]:
@@ -76,6 +83,7 @@ _SHORTER: tuple[Callable[[RoleView], RoleView], ...] = (
     lambda view: replace(view, moves=3),
     lambda view: replace(view, counters=5),
     lambda view: replace(view, limits=False),
+    lambda view: replace(view, region=False),
     lambda view: replace(view, moves=0, counters=0),
 )
 
@@ -92,11 +100,13 @@ def prompt_of(view: RoleView, resources: PolicyResources) -> Prompt:
         "slots": [_slot(entry, view) for entry in view.open],
         "code": [{"name": s.name, "doc": s.doc, "now": view.base.get(s.name, s.default)} for s in view.code],
         "unseen_code": view.unseen,
+        "region": resources.problem.lines if view.region else (),
         "moves": _moves(observation, view),
         "counters": _counters(observation, view),
         "others": _others(observation) if view.others else [],
         "failure": _failure(request.complaint, view) if request.kind == "repair" else None,
         "note": view.note,
+        "said": request.notes[-SAID:],
         **_standing(request, resources),
     }  # fmt: skip
     return render(view.role, context)
@@ -117,9 +127,11 @@ def device_limits(device: DeviceModel, *, brief: bool = False) -> list[str]:
     ]  # fmt: skip
 
 
-def schema_tokens(schema: Mapping[str, Any]) -> int:
-    """What a reply's schema costs where it stands in the prompt."""
-    return estimate(str(schema))
+@lru_cache(maxsize=512)
+def form_tokens(reply: type[BaseModel], code: tuple[str, ...]) -> int:
+    """What the words cost that ask for a reply's form, on the rung where they are the longest."""
+    whole = instruction("object", wire_schema(reply), ())
+    return max(estimate(whole), estimate(instruction("text", wire_schema(reply, code), code)))
 
 
 def _length(prompt: Prompt) -> int:
@@ -203,19 +215,26 @@ def _others(observation: Observation | None) -> list[dict[str, str]]:
 
 def _failure(complaint: Complaint | None, view: RoleView) -> dict[str, Any] | None:
     request = view.request
-    if complaint is None or request.patient is None:
+    if request.patient is None:
         return None
     own = {entry.slot.name for entry in view.open} | {slot.name for slot in view.code}
     patient = request.history[request.patient]
+    told = settings({n: v for n, v in patient.values.items() if n in own}) or "as the best so far"
+    if complaint is None and patient.failure is not None:
+        complaint = complaint_of(patient.failure)
+    if complaint is None:
+        spilt = f"it spills {patient.spills} bytes of registers a thread to memory: it needs fewer registers"
+        return {"settings": told, "stage": "compile", "kind": "spill", "errors": [_error(None, None, spilt)]}
     errors: Sequence[dict[str, Any]] = [
-        {"slot": one.slot, "line": one.line, "message": one.message} for one in complaint.diagnostics[: view.errors]
-    ] or [{"slot": complaint.slot, "line": complaint.line, "message": complaint.message}]
+        _error(one.slot, one.line, one.message) for one in complaint.diagnostics[: view.errors]
+    ] or [_error(complaint.slot, complaint.line, complaint.message)]
     return {
-        "settings": settings({n: v for n, v in patient.values.items() if n in own}) or "as the best so far",
-        "stage": complaint.stage,
-        "kind": complaint.kind,
-        "errors": errors,
-    }
+        "settings": told, "stage": complaint.stage, "kind": complaint.kind, "errors": errors,
+    }  # fmt: skip
+
+
+def _error(slot: str | None, line: int | None, message: str) -> dict[str, Any]:
+    return {"slot": slot, "line": line, "message": message}
 
 
 def _without_longest(view: RoleView) -> RoleView:

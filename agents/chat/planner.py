@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from warpsmith.agents.chat.context import counter_lines, device_limits, problem_facts
+from warpsmith.agents.chat.context import SAID, counter_lines, device_limits, problem_facts
 from warpsmith.agents.chat.grammar import Crew
 from warpsmith.agents.chat.replies import reply_model
 from warpsmith.agents.chat.speak import stream_to, told
@@ -61,5 +61,6 @@ def planner_prompt(question: PlanQuestion, resources: PolicyResources) -> Prompt
         "label": question.label,
         "stale": question.stale,
         "left": question.left,
+        "said": question.notes[-SAID:],
         "counters": counter_lines(question.counters, question.labels),
     })  # fmt: skip

@@ -141,7 +141,8 @@ class Turn:
         if request.kind == "repair" and request.patient is not None:
             trial = request.history[request.patient]
         base = space.naive | (trial.values if trial else space.sensible())
-        known = {key_of(space, one.values) for one in request.history}
+        values = (*(one.values for one in request.history), *request.rejected)
+        known = {key_of(space, one) for one in values}
         turn = cls(request, base, trial, (), known, True)
         roles = [role for role in _acting(request) if turn.view(role).open or turn.view(role).code]
         return replace(turn, roles=tuple(roles), asked=bool(roles))

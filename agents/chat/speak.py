@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any
 
-from warpsmith.agents.chat.context import RoleView, fitted, schema_tokens
+from warpsmith.agents.chat.context import RoleView, fitted, form_tokens
 from warpsmith.agents.chat.grammar import Crew, ModelAddress
 from warpsmith.agents.chat.replies import Reply, reply_model
 from warpsmith.agents.llm.records import Answer, Interrupted, Message, NoReply, Question
@@ -100,7 +99,7 @@ def told(*answers: Answer[Any]) -> dict[str, Any]:
 
 def _question_parts(view: RoleView, resources: PolicyResources) -> tuple[RoleView, Prompt, type[Reply]]:
     """The view as far as it fits, its prompt, and the reply model of what it then shows."""
-    size = _schema_size(_model_of(view))
+    size = form_tokens(_model_of(view), tuple(slot.name for slot in view.code))
     view, prompt = fitted(view, resources, size)
     return view, prompt, _model_of(view)
 
@@ -108,11 +107,6 @@ def _question_parts(view: RoleView, resources: PolicyResources) -> tuple[RoleVie
 def _model_of(view: RoleView) -> type[Reply]:
     slots = tuple((entry.slot.name, entry.legal) for entry in view.open)
     return reply_model(view.role, slots, tuple(slot.name for slot in view.code))
-
-
-@lru_cache(maxsize=512)
-def _schema_size(model: type[Reply]) -> int:
-    return schema_tokens(model.model_json_schema())
 
 
 def _heard(said: Said, view: RoleView, answer: Answer[Reply]) -> Said:

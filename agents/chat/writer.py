@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from warpsmith.agents.chat.context import LIMIT
+from warpsmith.agents.chat.context import LIMIT, SAID
 from warpsmith.agents.chat.grammar import Crew
 from warpsmith.agents.chat.speak import stream_to, told
 from warpsmith.agents.chat.whole import WholeReply, plan_text
@@ -84,6 +84,7 @@ def _context(request: Request, writing: Writing, parts: _Parts) -> dict[str, Any
         "best": {"us": writing.best_us, "label": writing.best_is},
         "base": {"source": base.source.strip("\n"), "plan": plan_text(base.plan)} if base else None,
         "failure": {"stage": complaint.stage, "kind": complaint.kind, "errors": errors} if complaint else None,
+        "said": request.notes[-SAID:],
         "tried": _tried(request) if parts.tried else [],
     }  # fmt: skip
 

@@ -133,7 +133,7 @@ class Session:
                     return
             elif now.next == "approve":
                 await self._approve(now)
-            elif now.next == "propose":
+            elif now.next in ("propose", "write"):
                 if self.left <= 0:
                     await show.standing(self, now)
                     return

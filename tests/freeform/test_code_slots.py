@@ -111,4 +111,4 @@ def test_an_edited_text_is_judged_at_hidden_shapes(bench: Bench, spec: KernelSpe
     finished = optimize_bench(bench, settings, QuietDisplay(), ScriptedPolicy(edits=edits))
     with RunStore.open(finished.folder, writable=False) as store:
         edited = [o for o in store.outcomes() if o.slots[slot.name] != slot.default]
-        assert [o.shape_specific for o in edited if o.status == "ok"][0] is False
+        assert next(o.shape_specific for o in edited if o.status == "ok") is False

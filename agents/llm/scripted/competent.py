@@ -55,7 +55,8 @@ class Competent:
                 return whole_kernel(incoming.text)
             if "plan" in enums:
                 return self._planned(enums["plan"])
-            return self._acted(incoming, enums, {name for name in fields if name not in enums and name != "why"})
+            texts = {name for name in (*fields, *incoming.code) if name not in enums and name != "why"}
+            return self._acted(incoming, enums, texts)
 
     def _planned(self, options: list[str]) -> Turn:
         if FREEFORM in options and self.whole and FREEFORM not in self.done:
@@ -67,20 +68,19 @@ class Competent:
         text = incoming.text
         now = {match["name"]: match["now"] for match in _NOW.finditer(text)}
         code = {match["name"]: match["text"] for match in _CODE.finditer(text) if match["name"] in texts}
-        texts_of_code = dict.fromkeys((*texts, *incoming.code), "")
         edit = self._edited(text, code) if self.code and code else None
         if edit is not None:
             kept = {name: _spelled(legal, now.get(name)) for name, legal in enums.items()}
-            return Turn({**kept, "why": "the same result in fewer instructions"}, {**texts_of_code, **edit})
+            return _turn(incoming, {**kept, "why": "the same result in fewer instructions"}, texts, edit)
         chosen = self._chosen(text, enums, now)
-        return Turn({**chosen, "why": "more work in flight a thread hides the latency"}, texts_of_code)
+        return _turn(incoming, {**chosen, "why": "more work in flight a thread hides the latency"}, texts, {})
 
     def _edited(self, text: str, code: Mapping[str, str]) -> dict[str, str] | None:
         """A code slot mended, broken or rewritten; None where there is nothing more to show."""
         unknown = _UNDEFINED.search(text)
         if unknown is not None:
             for name, body in code.items():
-                mended = corrected(body, unknown[1])
+                mended = corrected(body, unknown[1], text)
                 if mended is not None:
                     self.done.add("mend")
                     return {name: mended}
@@ -106,6 +106,12 @@ class Competent:
                  not in tried]  # fmt: skip
         every = fresh or list(_by_worth(enums, now, self.plan))
         return every[(turn + ("NOTE:" in text)) % len(every)]
+
+
+def _turn(incoming: Incoming, fields: dict[str, Any], texts: set[str], edit: dict[str, str]) -> Turn:
+    """Code in fenced blocks where they are asked for, else as fields; empty for what stays as it is."""
+    code = dict.fromkeys(sorted(texts), "") | edit
+    return Turn(fields, code) if incoming.code else Turn(fields | code)
 
 
 def _by_worth(
@@ -152,9 +158,9 @@ def misspelt(body: str) -> str:
     return f"{body[: at.end()]}{at[0][-1]}{body[at.end() :]}"
 
 
-def corrected(body: str, unknown: str) -> str | None:
-    """The closest known name in place of one that is not; None where the text does not hold it."""
-    words = set(_WORD.findall(body)) - {unknown}
+def corrected(body: str, unknown: str, known_from: str) -> str | None:
+    """The closest of the other names in `known_from` for one that is unknown; None where the body does not hold it."""
+    words = set(_WORD.findall(known_from)) - {unknown}
     close = difflib.get_close_matches(unknown, sorted(words), n=1, cutoff=0.5)
     if not close or not re.search(rf"\b{unknown}\b", body):
         return None

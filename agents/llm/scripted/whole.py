@@ -12,13 +12,13 @@ from warpsmith.agents.llm.scripted.players import Turn
 THREADS = 128
 
 _TENSOR = re.compile(r"^- (?P<name>[\w:.]+): (?P<dtype>\w+) \[(?P<shape>[\d, ]*)\]", re.MULTILINE)
-_AXES = re.compile(r"^kept (?P<kept>.*); reduced (?P<reduced>.*)$", re.MULTILINE)
+_AXES = re.compile(r"^ *kept (?P<kept>.*); reduced (?P<reduced>.*)$", re.MULTILINE)
 _LOAD = re.compile(r"^(?P<var>\w+) = (?P<buffer>[\w:.]+)\[(?P<address>.+)\]  \((?P<level>\w+),")
 _REDUCTION = re.compile(r"^(?P<var>\w+) = (?P<kind>sum|max|min|prod)\((?P<operand>\w+)\)$")
 _STORE = re.compile(r"^(?P<buffer>out\d+)\[(?P<address>.+)\] = (?P<var>\w+)$")
 _LINE = re.compile(r"^(?P<var>\w+) = (?P<text>.+)$")
 _C_TYPES = {"float32": "float", "int64": "long long", "int32": "int", "bool": "bool", "float64": "double"}
-_START = {"sum": "0.0", "prod": "1.0", "max": "-INFINITY", "min": "INFINITY"}
+_START = {"sum": "0.0", "prod": "1.0", "max": "-HUGE", "min": "HUGE"}
 _STEP = {"sum": "{0} + {1}", "prod": "{0} * {1}", "max": "fmax({0}, (double){1})", "min": "fmin({0}, (double){1})"}
 
 
@@ -104,7 +104,8 @@ def _source(kernel: _Kernel, kept: list[tuple[str, int]], tensors: list[tuple[st
         for name, dtype in tensors
     )
     points = math.prod(size for _, size in kept)
-    lines = [f'extern "C" __global__ void written({parameters}) {{',
+    lines = ["#define HUGE __longlong_as_double(0x7ff0000000000000LL)",
+             f'extern "C" __global__ void written({parameters}) {{',
              "const long long point = (long long)blockIdx.x * blockDim.x + threadIdx.x;",
              f"if (point >= {points}) return;"]  # fmt: skip
     return "\n".join([*lines, *_decoded(kept), *kernel.body, "}"]) + "\n"

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from warpsmith.agents.registry import POLICIES, make_policy
 from warpsmith.app.chat import show
 from warpsmith.app.chat.cost import cost_lines
 from warpsmith.app.chat.registry import command
-from warpsmith.app.chat.session import MODES, Mode, Session
+from warpsmith.app.chat.session import MODES, Session
 from warpsmith.kernels.errors import UserError
 
 
@@ -18,7 +16,7 @@ async def mode(session: Session, argument: str) -> None:
     if argument:
         if argument not in MODES:
             raise UserError(f"no mode {argument[:40]!r}: {', '.join(MODES)}")
-        session.mode = cast(Mode, argument)
+        session.mode = argument
     session.screen.line(f"mode {session.mode}: {show.MODE_WORDS[session.mode]}")
 
 
