@@ -20,21 +20,21 @@ from warpsmith.graph import wishes
 from warpsmith.graph.build import Compiled, build_graph
 from warpsmith.graph.nodes import best_of
 from warpsmith.graph.run import SUPERSTEPS_A_ROUND, make_context, open_saver, unusable
-from warpsmith.graph.state import Context, Emit, SearchSettings, SearchState, Turn, evaluations
+from warpsmith.graph.state import NOTHING_MORE, Context, Emit, Means, SearchSettings, SearchState, Turn, evaluations
 from warpsmith.kernels.errors import UserError, WarpsmithError
 from warpsmith.kernels.family import KernelSpec
 from warpsmith.kernels.records import Outcome
 from warpsmith.tools.null import EvaluatorLike
 from warpsmith.tools.runs.store import RunStore
 
-STOPS = ("propose", "confirm")
+STOPS = ("propose", "write", "confirm")
 """Nodes before which a person is asked whether to go on."""
 MAIN = "main"
 """The branch that a search begins on."""
 
 _WRITER = {
-    "plan": START, "propose": "decide", "evaluate": "approve", "decide": "evaluate", "confirm": "decide",
-    "finish": "confirm",
+    "plan": START, "propose": "decide", "write": "decide", "evaluate": "approve", "decide": "evaluate",
+    "confirm": "decide", "finish": "confirm",
 }  # fmt: skip
 """Node that is due -> node in whose name the state is changed without moving on."""
 
@@ -189,8 +189,8 @@ def _writer(now: Standing) -> str:
     if now.next is None:
         return "finish"
     if now.next == "approve":
-        return "propose" if now.values["spec"] >= 0 else "plan"
-    if now.next == "propose" and not now.screened:
+        return "plan" if not now.screened else "propose"
+    if now.next in ("propose", "decide") and not now.screened:
         return "plan"
     return _WRITER[now.next]
 
@@ -202,9 +202,10 @@ async def interactive(
     store: RunStore,
     settings: SearchSettings,
     on_event: Emit,
+    means: Means = NOTHING_MORE,
 ) -> AsyncIterator[Interactive]:
     """The search of a run folder, new or known. UserError as in `run_search`."""
-    context = make_context(specs, evaluator, store, settings, on_event)
+    context = make_context(specs, evaluator, store, settings, on_event, means=means)
     context.asks = True
     async with open_saver(store) as saver:
         search = Interactive(build_graph(saver), saver, context)

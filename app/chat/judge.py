@@ -1,0 +1,86 @@
+"""The evaluator of a chat: its worker processes are started when something is evaluated for the first time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from warpsmith.app.audit import audit_problem
+from warpsmith.app.chat.screen import Screen
+from warpsmith.app.workbench import Bench, roof_for
+from warpsmith.kernels.family import KernelSpec
+from warpsmith.kernels.records import Candidate, Outcome
+from warpsmith.tools.evaluate import Evaluator
+from warpsmith.tools.profiling.insight import Wanted
+from warpsmith.tools.runs.store import Level, RunStore
+from warpsmith.tools.workers import Notify
+
+
+class LateEvaluator:
+    """An evaluator that opens itself. A session that only looks starts no process."""
+
+    def __init__(
+        self, bench: Bench, specs: Mapping[str, KernelSpec], store: RunStore, screen: Screen, notify: Notify,
+        *, counters: Wanted,
+    ) -> None:  # fmt: skip
+        self._evaluator: Evaluator = bench.evaluator(
+            specs, store, roof_for(specs, bench.machine), notify, counters=counters
+        )
+        self._store, self._screen = store, screen
+        self._opening = asyncio.Lock()
+        self._open = False
+
+    async def evaluate(self, candidates: Sequence[Candidate], *, level: Level) -> list[Outcome]:
+        """As Evaluator.evaluate."""
+        async with self._opening:
+            if not self._open:
+                await self._start()
+        return await self._evaluator.evaluate(candidates, level=level)
+
+    async def close(self) -> None:
+        """Ends the processes."""
+        if self._open:
+            self._open = False
+            await self._evaluator.__aexit__(None, None, None)
+
+    async def _start(self) -> None:
+        self._screen.line("starting the judge ...", "dim")
+        try:
+            await self._evaluator.__aenter__()
+            await audit_problem(self._evaluator, self._store, _Notes(self._screen))
+        except BaseException:
+            await self._evaluator.__aexit__(None, None, None)
+            raise
+        self._open = True
+        if self._evaluator.isolation is not None:
+            facts = {"isolation": self._evaluator.isolation.document()}
+            self._store.write_manifest(self._store.manifest().model_copy(update=facts))
+
+
+class _Notes:
+    """The part of a display that an audit needs."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+
+    def note(self, text: str) -> None:
+        """A warning."""
+        self._screen.note(text)
+
+    def phase(self, text: str) -> None:
+        """A new stage."""
+        self._screen.line(f"{text} ...", "dim")
+
+    def event(self, kind: str, data: Mapping[str, Any]) -> None:
+        """Not shown."""
+
+    def result(self, document: Mapping[str, Any], text: str) -> None:
+        """The text."""
+        self._screen.line(text)
+
+    def __enter__(self) -> _Notes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None

@@ -1,0 +1,158 @@
+"""`warpsmith chat`: finds or makes the run, opens the search and holds the session."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from warpsmith.agents.registry import make_policy
+from warpsmith.app.chat import show
+from warpsmith.app.chat.cost import Spent
+from warpsmith.app.chat.judge import LateEvaluator
+from warpsmith.app.chat.loop import converse, make_reader
+from warpsmith.app.chat.runs import last_run, named_run
+from warpsmith.app.chat.screen import Screen
+from warpsmith.app.chat.session import Mode, Session
+from warpsmith.app.optimize import OptimizeSettings
+from warpsmith.app.report_space import space_document
+from warpsmith.app.workbench import Bench, bench_for, open_bench, open_run, specs_of, write_manifest
+from warpsmith.graph.interactive import interactive
+from warpsmith.graph.state import SearchSettings
+from warpsmith.kernels.errors import UserError
+from warpsmith.kernels.family import KernelSpec
+from warpsmith.tools.export import problem_of
+from warpsmith.tools.runs.store import RunStore
+
+
+@dataclass(frozen=True, slots=True)
+class ChatSettings:
+    """Flags of `warpsmith chat`."""
+
+    search: OptimizeSettings
+    """As for `optimize`; `problem` is empty where a session is continued or a description is given."""
+    mode: Mode = "ask"
+    last: bool = False
+    """Continue the session that was used last."""
+    run: str | None = None
+    """Continue this one."""
+
+
+def run_chat(settings: ChatSettings) -> int:
+    """Holds sessions until the person leaves. Exit code 0; faults of the input are raised as UserError."""
+    make_policy(settings.search.policy)
+    terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    screen = Screen()
+    out = settings.search.out
+    folder = named_run(settings.run, out) if settings.run else last_run(out) if settings.last else None
+    following: str | None = None
+    while True:
+        if following is not None:
+            folder = named_run(following, out)
+        if folder is None:
+            following = _new(settings, screen, terminal=terminal)
+        else:
+            following = _known(settings, folder, screen, terminal=terminal)
+        if following is None:
+            return 0
+
+
+def _new(settings: ChatSettings, screen: Screen, *, terminal: bool) -> str | None:
+    """A session on a new run; returns the run to go on with, if the person wants another."""
+    search = settings.search
+    if not search.problem:
+        raise UserError("warpsmith chat PROBLEM: name a problem file, or -c to continue the last session")
+    screen.line(f"reading {search.problem} ...", "dim")
+    bench = open_bench(
+        search.problem, device=search.device, arch=search.arch, overrides=search.overrides,
+        inputs=search.inputs, mode=search.mode,
+    )  # fmt: skip
+    specs = specs_of(bench)
+    store = RunStore.create(Path(bench.problem.ref.path).stem, search.out)
+    config: dict[str, Any] = search.config() | {
+        "problem": bench.problem.ref.model_dump(mode="json"), "given": search.problem, "chat": True,
+        "space": space_document(specs, bench.machine.model),
+    }  # fmt: skip
+    write_manifest(store, bench, config, search.seed)
+    with store:
+        return asyncio.run(_hold(settings, bench, specs, store, screen, terminal=terminal))
+
+
+def _known(settings: ChatSettings, folder: Path, screen: Screen, *, terminal: bool) -> str | None:
+    """A session on a run that exists, with the problem and the machine it was made for."""
+    screen.line(f"continuing {folder} ...", "dim")
+    with RunStore.open(folder, writable=False) as store:
+        manifest, problem = store.manifest(), problem_of(store)
+    kind, _, _ = manifest.device.partition(":")
+    bench = bench_for(problem, device="gpu" if kind == "gpu" else "cpu", arch=manifest.arch)
+    specs = specs_of(bench)
+    before = manifest.config
+    kept = replace(
+        settings.search, policy=str(before.get("policy", "builtin")), budget=int(before.get("budget", 64)),
+        verdicts=int(before.get("verdicts", 4)), minutes=before.get("minutes"), seed=manifest.seed,
+        counters=before.get("counters", "best"),
+    )  # fmt: skip
+    with open_run(folder, bench) as store:
+        changed = replace(settings, search=_as_set(kept, store))
+        return asyncio.run(_hold(changed, bench, specs, store, screen, terminal=terminal))
+
+
+def _as_set(search: OptimizeSettings, store: RunStore) -> OptimizeSettings:
+    """The settings as they were changed in earlier sessions."""
+    for event in store.events():
+        if event.kind == "chat_settings":
+            search = replace(search, **event.data)
+    return search
+
+
+async def _hold(
+    settings: ChatSettings, bench: Bench, specs: dict[str, KernelSpec], store: RunStore, screen: Screen, *,
+    terminal: bool,
+) -> str | None:  # fmt: skip
+    wanted = settings.search
+    session: Session | None = None
+
+    def judged(kind: str, data: dict[str, Any]) -> None:
+        if session is not None:
+            show.evaluated(session, kind, data)
+
+    def told(kind: str, data: Mapping[str, Any]) -> None:
+        if session is not None:
+            show.event(session, kind, data)
+
+    evaluator = LateEvaluator(bench, specs, store, screen, judged, counters=wanted.counters)
+    budgets = SearchSettings(
+        policy=wanted.policy, budget=wanted.budget, full_verdicts=wanted.verdicts, minutes=wanted.minutes,
+        seed=wanted.seed, resume=True,
+    )  # fmt: skip
+    spent = Spent()
+    for event in store.events():
+        spent.add(event)
+    try:
+        async with interactive(list(specs.values()), evaluator, store, budgets, told) as search:
+            session = Session(
+                bench, specs, store, evaluator, search, screen, terminal, mode=settings.mode, spent=spent
+            )  # fmt: skip
+            await _greet(session)
+            await converse(session, make_reader(session, terminal=terminal))
+            return session.next_run
+    finally:
+        await evaluator.close()
+
+
+async def _greet(session: Session) -> None:
+    """Where the session stands and how to go on."""
+    now = await session.search.standing()
+    screen = session.screen
+    screen.line(f"run {session.store.folder}; {session.bench.machine.label}; mode {session.mode}")
+    if not now.begun:
+        screen.line("/plan shows what would be done, /help lists the commands")
+        return
+    await show.standing(session, now)
+    for text in show.wish_lines(now):
+        screen.line(f"  {text}")
+    if now.asked is not None or now.next == "approve":
+        await session.proceed()
