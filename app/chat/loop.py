@@ -21,7 +21,7 @@ def make_reader(session: Session, *, terminal: bool) -> Reader:
         return PipeReader(echo=session.screen.line)
 
     def bottom() -> str:
-        return footer(session, session.shown_best)
+        return f" {session.mode} | {session.footer}"
 
     def complete(before: str) -> Iterable[tuple[str, int, str]]:
         return completions(session, before)
@@ -37,6 +37,7 @@ async def converse(session: Session, reader: Reader) -> None:
     session.at_work = reader.at_work
     while not session.ended:
         session.shown_best = (await session.search.standing()).values.get("incumbent")
+        session.footer = footer(session)
         line = await reader.line(_prompt(session))
         if line is None:
             return

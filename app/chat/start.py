@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from warpsmith.agents.registry import make_policy
+from warpsmith.agents.builtin import BuiltinPolicy
+from warpsmith.agents.registry import crew_of
 from warpsmith.app.chat import show
-from warpsmith.app.chat.cost import Spent
 from warpsmith.app.chat.judge import LateEvaluator
 from warpsmith.app.chat.loop import converse, make_reader
 from warpsmith.app.chat.runs import last_run, named_run
 from warpsmith.app.chat.screen import Screen
 from warpsmith.app.chat.session import Mode, Session
+from warpsmith.app.freeform import means_for, specs_or_none
 from warpsmith.app.optimize import OptimizeSettings
 from warpsmith.app.report_space import space_document
-from warpsmith.app.workbench import Bench, bench_for, open_bench, open_run, specs_of, write_manifest
+from warpsmith.app.workbench import Bench, bench_for, open_bench, open_run, write_manifest
 from warpsmith.graph.interactive import interactive
 from warpsmith.graph.state import SearchSettings
 from warpsmith.kernels.errors import UserError
@@ -43,7 +45,7 @@ class ChatSettings:
 
 def run_chat(settings: ChatSettings) -> int:
     """Holds sessions until the person leaves. Exit code 0; faults of the input are raised as UserError."""
-    make_policy(settings.search.policy)
+    crew_of(settings.search.policy)
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
     screen = Screen()
     out = settings.search.out
@@ -70,7 +72,7 @@ def _new(settings: ChatSettings, screen: Screen, *, terminal: bool) -> str | Non
         search.problem, device=search.device, arch=search.arch, overrides=search.overrides,
         inputs=search.inputs, mode=search.mode,
     )  # fmt: skip
-    specs = specs_of(bench)
+    specs = specs_or_none(bench, writes=crew_of(search.policy) is not None)
     store = RunStore.create(Path(bench.problem.ref.path).stem, search.out)
     config: dict[str, Any] = search.config() | {
         "problem": bench.problem.ref.model_dump(mode="json"), "given": search.problem, "chat": True,
@@ -88,12 +90,13 @@ def _known(settings: ChatSettings, folder: Path, screen: Screen, *, terminal: bo
         manifest, problem = store.manifest(), problem_of(store)
     kind, _, _ = manifest.device.partition(":")
     bench = bench_for(problem, device="gpu" if kind == "gpu" else "cpu", arch=manifest.arch)
-    specs = specs_of(bench)
     before = manifest.config
+    specs = specs_or_none(bench, writes=crew_of(str(before.get("policy", "builtin"))) is not None)
     kept = replace(
         settings.search, policy=str(before.get("policy", "builtin")), budget=int(before.get("budget", 64)),
-        verdicts=int(before.get("verdicts", 4)), minutes=before.get("minutes"), seed=manifest.seed,
-        counters=before.get("counters", "best"),
+        verdicts=int(before.get("verdicts", 4)), max_cost=before.get("max_cost"),
+        max_tokens=before.get("max_tokens"), max_calls=before.get("max_calls"), minutes=before.get("minutes"),
+        seed=manifest.seed, counters=before.get("counters", "best"),
     )  # fmt: skip
     with open_run(folder, bench) as store:
         changed = replace(settings, search=_as_set(kept, store))
@@ -128,18 +131,20 @@ async def _hold(
         policy=wanted.policy, budget=wanted.budget, full_verdicts=wanted.verdicts, minutes=wanted.minutes,
         seed=wanted.seed, resume=True,
     )  # fmt: skip
-    spent = Spent()
-    for event in store.events():
-        spent.add(event)
+    policies = contextlib.ExitStack()
+    waiting = means_for(bench, specs, BuiltinPolicy())
     try:
-        async with interactive(list(specs.values()), evaluator, store, budgets, told) as search:
+        async with interactive(list(specs.values()), evaluator, store, budgets, told, waiting) as search:
             session = Session(
-                bench, specs, store, evaluator, search, screen, terminal, mode=settings.mode, spent=spent
-            )  # fmt: skip
+                bench, specs, store, evaluator, search, screen, terminal, wanted.caps(), policies, mode=settings.mode
+            )
+            session.take_policy(wanted.policy, wanted.caps())
             await _greet(session)
             await converse(session, make_reader(session, terminal=terminal))
             return session.next_run
     finally:
+        if session is not None:
+            session.policies.close()
         await evaluator.close()
 
 
