@@ -16,6 +16,8 @@ REPAIR_LIMIT = 4
 """Attempts to mend one candidate."""
 WHOLE_REPAIRS = 3
 """Attempts to mend one candidate that was written as a whole."""
+WRITTEN_AT_ONCE = 2
+"""Whole candidates that are asked for in one round."""
 WRITE_AFTER = 2 * PLATEAU
 """Evaluations without progress after which a whole candidate is asked for."""
 IDLE_LIMIT = 3
@@ -82,7 +84,7 @@ def writing_round(
     patient = whole_patient(whole)
     if patient is not None:
         return Round("repair", 1, None, patient)
-    fresh = Round("freeform", max(1, min(batch, left, 2)))
+    fresh = Round("freeform", max(1, min(batch, left, WRITTEN_AT_ONCE)))
     written = len({t.step for t in whole if t.kind == "freeform"})
     if only or (handed and not written):
         return fresh

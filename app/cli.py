@@ -112,7 +112,20 @@ def _root(
 
 @app.command()
 def optimize(
-    problem: ProblemArg,
+    problem: Annotated[
+        str | None,
+        typer.Argument(
+            help="A KernelBench-style file, or module.py:callable with --inputs; - for a kernel on standard input."
+        ),
+    ] = None,
+    start: Annotated[
+        str | None,
+        typer.Option("--start", help="A kernel to start from: folder with kernel.cu and launch.json, or .cu file."),
+    ] = None,
+    ref: Annotated[
+        str | None, typer.Option("--ref", help="The module that says what is right, where PROBLEM does not.")
+    ] = None,
+    plan: Annotated[Path | None, typer.Option("--plan", help="launch.json of a .cu file that has none.")] = None,
     device: DeviceOpt = DeviceChoice.auto,
     arch: ArchOpt = None,
     set_: SetOpt = None,
@@ -149,15 +162,16 @@ def optimize(
     """Find the fastest verified kernels for one problem."""
     from warpsmith.app.display import make_display
 
-    _must_exist(problem)
+    module, start = _module_and_start(problem, start, ref)
+    _must_exist(module)
     display = make_display(json=json, jsonl=jsonl, quiet=quiet)
     from warpsmith.app.optimize import OptimizeSettings, run_optimize
 
     settings = OptimizeSettings(
-        problem=problem, device=device.value, arch=arch, overrides=_overrides(set_), inputs=inputs,
+        problem=module, device=device.value, arch=arch, overrides=_overrides(set_), inputs=inputs,
         mode=mode.value, precision=precision.value, policy=policy, budget=budget, verdicts=verdicts,
         minutes=minutes, max_cost=max_cost, max_tokens=max_tokens, max_calls=max_calls,
-        counters=counters.value, resume=resume, seed=seed, out=out,
+        counters=counters.value, resume=resume, start=start, plan=plan, seed=seed, out=out,
     )  # fmt: skip
     with display:
         raise typer.Exit(run_optimize(settings, display))
@@ -297,6 +311,20 @@ def _overrides(pairs: list[str] | None) -> dict[str, str]:
             raise UserError(f"--set {pair!r}: write NAME=LITERAL, e.g. --set dim=1024")
         found[name.strip()] = literal.strip()
     return found
+
+
+def _module_and_start(problem: str | None, start: str | None, ref: str | None) -> tuple[str, str | None]:
+    """The module and the kernel to start from, however they were named."""
+    if problem == "-":
+        if ref is None or start is not None:
+            raise UserError("`-` reads a kernel from standard input: name its module with --ref MODULE, and no --start")
+        return ref, "-"
+    if problem is not None and ref is not None:
+        raise UserError(f"{problem} and --ref {ref} both name the module: leave one out")
+    module = problem or ref
+    if module is None:
+        raise UserError("name the problem: `warpsmith optimize PROBLEM`, or `--start FOLDER --ref MODULE`")
+    return module, start
 
 
 def _must_exist(problem: str) -> None:

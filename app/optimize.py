@@ -17,6 +17,7 @@ from warpsmith.app.freeform import means_for, specs_or_none
 from warpsmith.app.models import open_policy
 from warpsmith.app.report import write_report
 from warpsmith.app.report_space import space_document
+from warpsmith.app.start import STDIN, Start, as_text, read_start
 from warpsmith.app.wording import count, verdict_text
 from warpsmith.app.workbench import Bench, open_bench, open_run, roof_for, write_manifest
 from warpsmith.graph.run import SearchResult, run_search
@@ -53,6 +54,10 @@ class OptimizeSettings:
     max_calls: int | None = None
     counters: Wanted = "best"
     resume: Path | None = None
+    start: str | None = None
+    """A kernel to start from: folder, `.cu` file, or `-` for standard input."""
+    plan: Path | None = None
+    """The launch plan of a start that has none beside it."""
     seed: int = 0
     out: Path = Path("runs")
 
@@ -89,21 +94,38 @@ class Finished:
 def run_optimize(settings: OptimizeSettings, display: Display) -> int:
     """Runs the command and shows the result; returns the exit code."""
     _refuse_early(settings)
+    start = read_start(settings.start, settings.plan) if settings.start is not None else None
     settings = _as_before(settings)
     display.phase(f"reading {settings.problem}")
     bench = open_bench(
         settings.problem, device=settings.device, arch=settings.arch, overrides=settings.overrides,
         inputs=settings.inputs, mode=settings.mode,
     )  # fmt: skip
-    finished = optimize_bench(bench, settings, display)
-    display.result(document(finished), summary(finished))
+    finished = optimize_bench(bench, settings, display, start=start)
+    if settings.start == STDIN:
+        display.note(summary(finished))
+    display.result(document(finished), _piped(finished) if settings.start == STDIN else summary(finished))
     return finished.exit_code
 
 
+def _piped(finished: Finished) -> str:
+    """What goes on through a pipe: the best kernel with its plan, or nothing."""
+    if finished.result.best is None:
+        return ""
+    with RunStore.open(finished.folder, writable=False) as store:
+        return as_text(store.get_candidate(finished.result.best.candidate))
+
+
 def optimize_bench(
-    bench: Bench, settings: OptimizeSettings, display: Display, policy: Policy | None = None
+    bench: Bench,
+    settings: OptimizeSettings,
+    display: Display,
+    policy: Policy | None = None,
+    start: Start | None = None,
 ) -> Finished:
-    """Searches an opened problem and leaves `best/` in its run folder. `policy` stands for the one that is named."""
+    """Searches an opened problem, from a kernel that is there where one is given, and leaves `best/` in its run folder.
+    `policy` stands for the one that is named."""
+    given = start.candidate(bench.operands, scratch_bytes=bench.foreign.scratch_bytes) if start else None
     writes = isinstance(policy, Writer) if policy is not None else crew_of(settings.policy) is not None
     specs = specs_or_none(bench, writes=writes)
     if settings.resume is not None:
@@ -112,10 +134,12 @@ def optimize_bench(
         store = RunStore.create(Path(bench.problem.ref.path).stem, settings.out)
         problem = {
             "problem": bench.problem.ref.model_dump(mode="json"), "given": settings.problem,
-            "space": space_document(specs, bench.machine.model),
+            "space": space_document(specs, bench.machine.model), "start_candidate": given.id if given else None,
         }  # fmt: skip
         write_manifest(store, bench, settings.config() | problem, settings.seed)
     with store:
+        if given is not None:
+            store.put_candidate(given)
         what = bench.plan().describe().splitlines()[0] if specs else "no family covers it: free-form"
         display.phase(f"{what}; {bench.machine.label}")
         with open_policy(settings.policy, bench, specs, store, settings.caps(), display, given=policy) as opened:
@@ -154,6 +178,7 @@ async def _search(
     wanted = SearchSettings(
         policy=settings.policy, budget=settings.budget, full_verdicts=settings.verdicts, minutes=settings.minutes,
         seed=settings.seed, resume=settings.resume is not None,
+        start_candidate=store.manifest().config.get("start_candidate"),
     )  # fmt: skip
 
     def notify(kind: str, data: Mapping[str, Any]) -> None:

@@ -176,17 +176,15 @@ async def decide(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     stop = _stop(context, state, left)
     if stop is not None:
         return {"next": "confirm", "stop": stop}
-    choice = await planned(context, state, left)
+    repair = _writing_round(context, state, left, repairs_only=True)
+    choice = await planned(context, state, left) if repair is None else SearchState()
     state = {**state, **choice}
-    written = _writing_round(context, state, left)
-    if written is not None:
-        chosen, whole = written
-        tell_round(context, state, chosen, WHOLE, left)
-        patient = whole[chosen.patient].candidate if chosen.patient is not None else None
-        return {**choice, **_asked(state, chosen, patient), "next": "write"}
-    if not context.specs:
-        return {"next": "confirm", "stop": "exhausted"}
+    writing = repair or _writing_round(context, state, left)
+    if writing is not None:
+        return {**choice, **_written_next(context, state, writing, left)}
     histories = {i: wishes.history(context, state, i) for i in wishes.families(context, state)}
+    if not histories:
+        return {"next": "confirm", "stop": "exhausted"}
     spec, stayed = _family(state, histories)
     history = histories[spec]
     incumbent = context.store.outcome(state["incumbent"]) if state["incumbent"] else None
@@ -292,15 +290,14 @@ def _index(history: Sequence[Trial], candidate: str | None) -> int | None:
     return next((i for i, trial in enumerate(history) if trial.candidate == candidate), None)
 
 
-def _writing_round(context: Context, state: SearchState, left: int) -> tuple[Round, tuple[Trial, ...]] | None:
-    """The next round and the whole candidates so far, if the policy is to write in it."""
-    may = context.means.task is not None and isinstance(context.policy, Writer)
-    if not may or not wishes.whole_allowed(state):
+def _writing_round(context: Context, state: SearchState, left: int, *, repairs_only: bool = False) -> Round | None:
+    """The next round if the policy is to write in it."""
+    able = context.means.task is not None and isinstance(context.policy, Writer)
+    if not able or not wishes.whole_allowed(state):
         return None
-    whole = context.history(state["trials"], WHOLE)
     slotted = [t for i in range(len(context.specs)) for t in context.history(state["trials"], i)]
     chosen = writing_round(
-        whole,
+        context.history(state["trials"], WHOLE),
         slotted,
         only=not context.specs,
         batch=context.settings.batch,
@@ -308,7 +305,15 @@ def _writing_round(context: Context, state: SearchState, left: int) -> tuple[Rou
         handed=state.get("handed", False),
         idle=state.get("unwritten", 0),
     )
-    return (chosen, whole) if chosen is not None else None
+    return None if repairs_only and chosen is not None and chosen.kind != "repair" else chosen
+
+
+def _written_next(context: Context, state: SearchState, chosen: Round, left: int) -> SearchState:
+    """A round of whole candidates; the families stay where they are."""
+    tell_round(context, state, chosen, WHOLE, left)
+    whole = context.history(state["trials"], WHOLE)
+    patient = whole[chosen.patient].candidate if chosen.patient is not None else None
+    return _asked(state, chosen, patient) | {"next": "write"}
 
 
 def _asked(state: SearchState, chosen: Round, patient: str | None) -> SearchState:

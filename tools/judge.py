@@ -143,6 +143,21 @@ def refuse_plan(plan: LaunchPlan, operands: Iterable[Operand], *, scratch_bytes:
     return None
 
 
+def is_reserved(name: str) -> bool:
+    """Whether no buffer may have the name: an input, output or parameter has it."""
+    return _RESERVED.fullmatch(name) is not None
+
+
+def source_of(path: Path) -> str:
+    """The text of a CUDA source. UserError where it is none, or too large."""
+    return _text(path, _MAX_SOURCE)
+
+
+def text_of(path: Path) -> str:
+    """The text of a launch plan's file. UserError as `source_of`."""
+    return _text(path, _MAX_PLAN)
+
+
 def scratch_limit(kind: str) -> int:
     """Bytes that the buffers of a plan may take together on a kind of target."""
     return SCRATCH_GPU if kind == "gpu" else SCRATCH_CPU

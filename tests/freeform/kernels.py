@@ -22,7 +22,7 @@ def get_init_inputs():
 """
 RUNNING_SUM = SOFTMAX.replace("torch.softmax(x, dim=1)", "torch.cumsum(x, dim=1)")
 
-SOFTMAX_TEXT = """extern "C" __global__ void softmax_rows(const float* __restrict__ in, float* __restrict__ out, int n) {
+SOFTMAX_TEXT = """extern "C" __global__ void softmax_rows(const float* in, float* out, int n) {
     __shared__ float part[32];
     const float* row = in + (long)blockIdx.x * n;
     int lane = threadIdx.x;
