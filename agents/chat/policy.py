@@ -114,6 +114,9 @@ class ChatPolicy:
         """What the builtin policy adds to a round, and the event that says so."""
         request = turn.request
         known = {key_of(request.space, made.values) for made in found}
+        if any(slot.name in turn.base for slot in request.space.code_slots) and request.kind == "repair":
+            # It chooses among values; a text that does not compile would spoil whatever it chooses.
+            request = replace(request, kind="joint", patient=None, complaint=None)
         offered = self.filler.propose(request)
         fill = [made for made in offered if key_of(request.space, made.values) not in known]
         fill = fill[: request.count - len(found)]

@@ -85,15 +85,12 @@ class Competent:
                     self.done.add("mend")
                     return {name: mended}
         name, body = max(code.items(), key=lambda item: len(item[1]))
-        better = rewritten(body)
-        if better is None:
-            return None
-        if "mistake" not in self.done:
+        if "mistake" not in self.done and (product := rewritten(body)) is not None:
             self.done.add("mistake")
-            return {name: misspelt(better)}
-        if "rewrite" not in self.done:
+            return {name: misspelt(product)}
+        if "mend" in self.done and "rewrite" not in self.done and (steps := restated(body)) is not None:
             self.done.add("rewrite")
-            return {name: better}
+            return {name: steps}
         return None
 
     def _chosen(self, text: str, enums: Mapping[str, list[Any]], now: Mapping[str, str]) -> dict[str, Any]:
@@ -135,20 +132,27 @@ def _spelled(legal: list[Any], now: str | None) -> Any:
 
 
 def rewritten(body: str) -> str | None:
-    """The same statements with the last division as a product with a reciprocal, or the last value made in two steps;
-    None where there is no statement of that form."""
+    """The same statements with the last division as a product with a reciprocal, else the last value in two steps; None
+    where there is no such statement."""
     lines = body.split("\n")
     for index in reversed(range(len(lines))):
         match = _STATEMENT.match(lines[index].strip())
-        if match is None:
-            continue
-        quotient = _QUOTIENT.fullmatch(match["text"])
-        if quotient is not None:
+        quotient = _QUOTIENT.fullmatch(match["text"]) if match is not None else None
+        if match is not None and quotient is not None:
             lines[index] = f"{match['type']} {match['name']} = {quotient[1]} * (1.0f / {quotient[2]});"
-        else:
-            name = f"{match['name']}_part"
+            return "\n".join(lines)
+    return restated(body)
+
+
+def restated(body: str) -> str | None:
+    """The same statements with the last value made in two steps; None where there is no statement of that form."""
+    lines = body.split("\n")
+    for index in reversed(range(len(lines))):
+        match = _STATEMENT.match(lines[index].strip())
+        if match is not None:
+            name = f"{match['name']}_early"
             lines[index] = f"{match['type']} {name} = {match['text']};\n{match['type']} {match['name']} = {name};"
-        return "\n".join(lines)
+            return "\n".join(lines)
     return None
 
 
