@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 import warpsmith.app.chat.commands  # noqa: F401  (registers the commands)
 from warpsmith.app.chat.cost import footer
-from warpsmith.app.chat.reader import LONGEST, PipeReader, Reader, TerminalReader
+from warpsmith.app.chat.desk import Desk
+from warpsmith.app.chat.reader import LONGEST, Reader, TerminalReader
 from warpsmith.app.chat.registry import COMMANDS, completions, unknown
 from warpsmith.app.chat.session import NO, YES, Session
 from warpsmith.kernels.errors import WarpsmithError
@@ -15,10 +16,10 @@ from warpsmith.kernels.errors import WarpsmithError
 PLAIN = "warpsmith> "
 
 
-def make_reader(session: Session, *, terminal: bool) -> Reader:
+def make_reader(session: Session, desk: Desk) -> Reader:
     """A prompt on a terminal, else the lines of standard input."""
-    if not terminal:
-        return PipeReader(echo=session.screen.line)
+    if not desk.terminal:
+        return desk.pipe()
 
     def bottom() -> str:
         return f" {session.mode} | {session.footer}"
