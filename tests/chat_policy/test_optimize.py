@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from support.roles import EXAMPLES
+
 from warpsmith.agents.llm.scripted.competent import Competent
 from warpsmith.agents.llm.scripted.faults import Fault
 from warpsmith.agents.llm.scripted.players import Player, RandomLegal
