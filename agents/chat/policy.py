@@ -160,7 +160,10 @@ class Turn:
         alone = self.request.kind in ("refine", "repair") or len(self.request.space.groups) == 1
         points: Collection[tuple[int, ...]] = {point for point, code in self.known if not code} if alone else ()
         code = self._code(role)
-        slots = open_slots(self.request.space, self.base, role, () if code else points)
+        space = self.request.space
+        together = () if alone else (space.sensible(), space.naive)
+        bases = tuple(base for base in together if space.check(base) is None)
+        slots = open_slots(space, (self.base, *bases), role, () if code else points)
         return RoleView(self.request, role, self.base, slots, code, note=note)
 
     def _code(self, role: str) -> tuple[Slot, ...]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from warpsmith.agents.chat.context import RoleView, fitted, form_tokens
 from warpsmith.agents.chat.planner import planner_prompt
 from warpsmith.agents.chat.policy import Turn
