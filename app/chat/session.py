@@ -35,6 +35,8 @@ T = TypeVar("T")
 
 Mode = Literal["ask", "auto", "yolo"]
 MODES: tuple[Mode, ...] = get_args(Mode)
+ROUND = "round"
+"""How the turns begin that are rounds."""
 YES = frozenset({"y", "yes", "ok", "go"})
 NO = frozenset({"n", "no", "not"})
 
@@ -173,7 +175,7 @@ class Session:
                     await show.standing(self, now)
                     return
                 self.left -= 1
-                await self.search.mark(show.round_text(now))
+                await self.search.mark(f"{ROUND} {show.round_text(now)}")
                 await self.go()
             elif now.next == "confirm" and not self._confirming:
                 self._ask_verdicts(now)
@@ -211,7 +213,8 @@ class Session:
     async def _approve(self, now: Standing) -> None:
         if now.asked is None:
             await self.go()
-        elif self.mode != "ask" or (now.values["kind"] == "start" and not now.values.get("trials")):
+        elif self.mode != "ask" or not any(turn["text"].startswith(ROUND) for turn in now.values.get("turns") or []):
+            # What opens the search was named in the plan, which was approved.
             await self.go({"approved": True})
         else:
             await show.proposals(self, now)

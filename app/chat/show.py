@@ -116,7 +116,7 @@ def round_text(now: Standing) -> str:
     """What a round is called where it can be taken back."""
     values = now.values
     role = f" of {values['role']}" if values.get("role") else ""
-    return f"round {values['step'] + 1} ({values['kind']}{role})"
+    return f"{values['step'] + 1} ({values['kind']}{role})"
 
 
 async def plan(session: Session) -> None:
@@ -152,7 +152,7 @@ def wish_lines(now: Standing) -> list[str]:
 
 async def proposals(session: Session, now: Standing) -> None:
     """What would be evaluated, as differences to what each was derived from."""
-    session.screen.line(f"{round_text(now)} proposes:")
+    session.screen.line(f"round {round_text(now)} proposes:")
     for ref in now.values["pending"]:
         candidate = session.store.get_candidate(ref["candidate"])
         changes = changed_slots(session, candidate, ref["base"])
