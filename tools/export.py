@@ -35,12 +35,30 @@ def export(store: RunStore, as_: Form, *, to: Path | None = None) -> tuple[Path,
     with room_needed(folder):
         folder.mkdir(parents=True, exist_ok=True)
         if as_ == "model_new":
-            text = model_new(problem_of(store), candidate, arch=store.manifest().arch, outcome=outcome)
+            text = _text_of(store, candidate, outcome)
             write_atomically(folder / "model_new.py", text.encode())
             return (folder / "model_new.py",)
         write_atomically(folder / "kernel.cu", candidate.source.encode())
         write_atomically(folder / "launch.json", candidate.plan.model_dump_json(indent=1).encode())
     return folder / "kernel.cu", folder / "launch.json"
+
+
+def _text_of(store: RunStore, candidate: Candidate, outcome: Outcome) -> str:
+    """`model_new`, in a confined process where a model wrote the problem's module."""
+    arch, problem = store.manifest().arch, problem_of(store)
+    if problem.ref.kind != "reference":
+        return model_new(problem, candidate, arch=arch, outcome=outcome)
+    from warpsmith.tools.compile import compile_candidate
+    from warpsmith.tools.jail import run_confined
+
+    report = compile_candidate(candidate, arch)
+    if report.ptx_path is None:
+        raise UserError(f"the candidate does not compile for {arch}: {report.failure}")
+    payload = {
+        "problem": problem.ref.model_dump(mode="json"), "candidate": candidate.model_dump(mode="json"),
+        "outcome": outcome.model_dump(mode="json"), "arch": arch, "ptx": Path(report.ptx_path).read_text(),
+    }  # fmt: skip
+    return str(run_confined("warpsmith.tools.jail:export_job", payload, problem.ref))
 
 
 def problem_of(store: RunStore) -> Problem:

@@ -9,6 +9,7 @@ import ast
 import hashlib
 import unicodedata
 
+from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.reference.bodies import check_class, check_maker
 from warpsmith.kernels.reference.names import BUILTINS, IMPORTS, SPACES
 from warpsmith.kernels.reference.parts import (
@@ -34,6 +35,15 @@ NEEDED = ("Model", "get_inputs", "get_init_inputs")
 def reference_hash(text: str) -> str:
     """SHA-256 of the exact text: what a person approves."""
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def check_approved(text: str, approved: str | None) -> None:
+    """Raises UserError unless the rules allow the text and it is exactly what was approved. Nothing is run."""
+    breach = refuse_reference(text)
+    if breach is not None:
+        raise UserError(f"the reference module breaks a rule: {breach}")
+    if approved is None or reference_hash(text) != approved:
+        raise UserError("the reference module is not the text that was approved: show it and ask again")
 
 
 def refuse_reference(text: str) -> Breach | None:

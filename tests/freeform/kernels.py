@@ -26,7 +26,7 @@ SOFTMAX_TEXT = """extern "C" __global__ void softmax_rows(const float* in, float
     __shared__ float part[32];
     const float* row = in + (long)blockIdx.x * n;
     int lane = threadIdx.x;
-    float top = -INFINITY;
+    float top = -3.0e38f;
     for (int i = lane; i < n; i += 32) top = fmaxf(top, row[i]);
     for (int s = 16; s > 0; s >>= 1) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, s));
     float sum = 0.0f;
