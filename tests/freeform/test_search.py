@@ -76,7 +76,7 @@ def test_the_winner_has_a_lineage_a_report_and_exports(mended: tuple[Finished, S
     page = (finished.folder / "report.html").read_text()
     assert "running_sum" in page
     with RunStore.open(finished.folder, writable=False) as store:
-        export(store, "cu", tmp_path)
+        export(store, "cu", to=tmp_path)
         assert (tmp_path / "kernel.cu").read_text() == kernels.RUNNING_TEXT
         assert "class ModelNew" in (finished.folder / "best" / "model_new.py").read_text()
         rounds = [event.data["round"] for event in store.events() if event.kind == "proposed"]
