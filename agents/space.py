@@ -144,6 +144,8 @@ class RestrictedSpace:
     pins: Values
     """Slot -> its only value. Names that the space does not have are for other families and mean nothing here."""
     limits: Limits
+    as_lowered: bool = False
+    """Whether code slots keep the text of the lowering."""
     _answers: dict[tuple[SlotValue, ...], Invalid | None] = field(default_factory=dict, repr=False)
 
     @property
@@ -159,7 +161,7 @@ class RestrictedSpace:
     @property
     def code_slots(self) -> tuple[Slot, ...]:
         """The code slots that are not pinned."""
-        return tuple(slot for slot in self.whole.code_slots if slot.name not in self.pins)
+        return () if self.as_lowered else tuple(s for s in self.whole.code_slots if s.name not in self.pins)
 
     @property
     def naive(self) -> Values:

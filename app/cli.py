@@ -89,6 +89,11 @@ InputsOpt = Annotated[
 ModeOpt = Annotated[Mode, typer.Option("--mode", help="Module mode.")]
 PrecisionOpt = Annotated[Precision, typer.Option("--precision", help="Precision class that candidates may use.")]
 SeedOpt = Annotated[int, typer.Option("--seed", help="Seed of the proposals (inputs of the judge are always fresh).")]
+MaxCostOpt = Annotated[float | None, typer.Option("--max-cost", min=0.0, help="Money budget in USD for chat models.")]
+MaxTokensOpt = Annotated[
+    int | None, typer.Option("--max-tokens", min=0, help="Tokens for chat models, prompts and replies together.")
+]
+MaxCallsOpt = Annotated[int | None, typer.Option("--max-calls", min=0, help="Requests to chat models.")]
 OutOpt = Annotated[Path, typer.Option("--out", help="Folder for run folders.")]
 JsonOpt = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else.")]
 JsonlOpt = Annotated[bool, typer.Option("--jsonl", help="Events as JSON lines on stdout as they happen.")]
@@ -141,13 +146,9 @@ def optimize(
     budget: Annotated[int, typer.Option("--budget", min=1, help="Candidates to evaluate.")] = 64,
     verdicts: Annotated[int, typer.Option("--verdicts", min=1, help="Finalists that get the full verdict.")] = 4,
     minutes: Annotated[float | None, typer.Option("--minutes", min=0.0, help="Wall-clock budget.")] = None,
-    max_cost: Annotated[
-        float | None, typer.Option("--max-cost", min=0.0, help="Money budget in USD for chat models.")
-    ] = None,
-    max_tokens: Annotated[
-        int | None, typer.Option("--max-tokens", min=0, help="Tokens for chat models, prompts and replies together.")
-    ] = None,
-    max_calls: Annotated[int | None, typer.Option("--max-calls", min=0, help="Requests to chat models.")] = None,
+    max_cost: MaxCostOpt = None,
+    max_tokens: MaxTokensOpt = None,
+    max_calls: MaxCallsOpt = None,
     counters: Annotated[
         CountersChoice,
         typer.Option("--counters", help="Full verdicts profiled with ncu on a GPU, where it is permitted (5 s each)."),
@@ -180,7 +181,8 @@ def optimize(
 @app.command()
 def chat(
     problem: Annotated[
-        str | None, typer.Argument(help="As for optimize; without one: -c, -r, or describe what you want.")
+        str | None,
+        typer.Argument(help="As for optimize, or a .cu file with --ref; without one: -c, -r, or describe it."),
     ] = None,
     continue_: Annotated[bool, typer.Option("--continue", "-c", help="Continue the session used last.")] = False,
     run: Annotated[
@@ -189,6 +191,10 @@ def chat(
     approve: Annotated[
         Approve, typer.Option("--approve", help="What is asked of you; /mode changes it.")
     ] = Approve.ask,
+    start: Annotated[
+        str | None, typer.Option("--start", help="A kernel to start from: folder, or .cu file without a plan.")
+    ] = None,
+    ref: Annotated[str | None, typer.Option("--ref", help="The module that says what is right.")] = None,
     device: DeviceOpt = DeviceChoice.auto,
     arch: ArchOpt = None,
     set_: SetOpt = None,
@@ -198,22 +204,27 @@ def chat(
     budget: Annotated[int, typer.Option("--budget", min=1, help="Candidates to evaluate; /budget changes it.")] = 64,
     verdicts: Annotated[int, typer.Option("--verdicts", min=1, help="Finalists that get the full verdict.")] = 4,
     minutes: Annotated[float | None, typer.Option("--minutes", min=0.0, help="Wall-clock budget.")] = None,
-    max_cost: Annotated[
-        float | None, typer.Option("--max-cost", min=0.0, help="Money budget in USD for chat models.")
-    ] = None,
+    max_cost: MaxCostOpt = None,
+    max_tokens: MaxTokensOpt = None,
+    max_calls: MaxCallsOpt = None,
     seed: SeedOpt = 0,
     out: OutOpt = Path("runs"),
 ) -> None:
     """The same as optimize with a person in the loop."""
-    if problem is not None:
-        _must_exist(problem)
+    if problem is not None and problem.endswith(".cu"):
+        problem, start = None, start or problem
+    if start is not None and (ref or problem) is None:
+        raise UserError(f"{start}: name the module that says what is right with --ref MODULE.py")
+    module = ref or problem
+    if module is not None:
+        _must_exist(module)
     from warpsmith.app.chat.start import ChatSettings, run_chat
     from warpsmith.app.optimize import OptimizeSettings
 
     search = OptimizeSettings(
-        problem=problem or "", device=device.value, arch=arch, overrides=_overrides(set_), inputs=inputs,
+        problem=module or "", device=device.value, arch=arch, overrides=_overrides(set_), inputs=inputs,
         mode=mode.value, policy=policy, budget=budget, verdicts=verdicts, minutes=minutes, max_cost=max_cost,
-        seed=seed, out=out,
+        max_tokens=max_tokens, max_calls=max_calls, start=start, seed=seed, out=out,
     )  # fmt: skip
     raise typer.Exit(run_chat(ChatSettings(search, mode=approve.value, last=continue_, run=run)))
 

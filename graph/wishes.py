@@ -14,6 +14,9 @@ from warpsmith.kernels.slots import Values
 FREEFORM_SPACE = FreeformSpace()
 FAMILY = "family"
 """A pin of this name holds the planner to one family."""
+PRECISION = "precision"
+EXACT = "exact"
+"""The one value of a pin named `precision`: arithmetic stays as it was lowered, so no code slot is rewritten."""
 
 
 def space_of(context: Context, state: SearchState, spec: int) -> SearchSpace:
@@ -23,11 +26,12 @@ def space_of(context: Context, state: SearchState, spec: int) -> SearchSpace:
     whole = context.spaces[spec]
     pins, limits = state.get("pins") or {}, state.get("limits") or {}
     own = {name: value for name, value in pins.items() if name in whole.naive}
-    if not own and not limits:
+    exact = PRECISION in pins
+    if not own and not limits and not exact:
         return whole
-    key = json.dumps([spec, own, limits], sort_keys=True)
+    key = json.dumps([spec, own, limits, exact], sort_keys=True)
     if key not in context.restricted:
-        context.restricted[key] = RestrictedSpace(whole, own, limits)
+        context.restricted[key] = RestrictedSpace(whole, own, limits, as_lowered=exact)
     return context.restricted[key]
 
 
@@ -56,7 +60,9 @@ def respecting(context: Context, state: SearchState, trials: Iterable[TrialRef])
     return [
         ref
         for ref in trials
-        if ref["spec"] in allowed and space_of(context, state, ref["spec"]).check(context.values(ref)) is None
+        if ref["spec"] in allowed
+        and space_of(context, state, ref["spec"]).check(context.values(ref)) is None
+        and not (PRECISION in (state.get("pins") or {}) and ref.get("code"))
     ]
 
 

@@ -22,7 +22,9 @@ from warpsmith.prompts.tokens import estimate, estimate_chat
 from warpsmith.tools.profiling.counters import METRICS
 
 LIMIT = 1_500
-"""Tokens of a prompt with the schema of its reply."""
+"""Tokens of a prompt with the words that ask for the form of its reply."""
+MARGIN = 30
+"""Kept free of the limit: the count is an estimate."""
 COUNTERS = 24
 SAID = 3
 """Of what the person said, the latest that are told."""
@@ -64,11 +66,11 @@ def fitted(view: RoleView, resources: PolicyResources, schema: int) -> tuple[Rol
     as a whole."""
     prompt = prompt_of(view, resources)
     for shorter in _SHORTER:
-        if _length(prompt) + schema <= LIMIT:
+        if _length(prompt) + schema <= LIMIT - MARGIN:
             break
         view = shorter(view)
         prompt = prompt_of(view, resources)
-    while view.code and _length(prompt) + schema > LIMIT:
+    while view.code and _length(prompt) + schema > LIMIT - MARGIN:
         view = _without_longest(view)
         prompt = prompt_of(view, resources)
     return view, prompt

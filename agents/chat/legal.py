@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from warpsmith.agents.space import Grid, Point, SearchSpace
@@ -32,20 +32,25 @@ def key_of(space: SearchSpace, values: Values) -> Key:
     return Grid(space).point(values), tuple(sorted(texts))
 
 
-def open_slots(space: SearchSpace, base: Values, role: str, known: Collection[Point] = ()) -> tuple[OpenSlot, ...]:
-    """The role's slots with more than one value left, others at `base`.
+def open_slots(
+    space: SearchSpace, bases: Sequence[Values], role: str, known: Collection[Point] = ()
+) -> tuple[OpenSlot, ...]:
+    """The role's slots with more than one value left, the other slots as in any of `bases`, of which the first is what
+    stands.
 
     Where the role has few combinations, a value is left if one of them that has it can run and is not in `known`;
     else if it can run on its own change. Slots whose every value is out keep all of them: the whole combination is
     checked later. Empty: nothing is left to choose.
     """
+    base = bases[0]
     slots = [slot for slot in space.choice_slots if slot.name in space.groups.get(role, ())]
     count = math.prod(len(slot.values) for slot in slots)
     combos = list(itertools.product(*(slot.values for slot in slots))) if count <= COMBINATIONS else None
     if combos is None:
-        left = {s.name: {v for v in s.values if space.check(base | {s.name: v}) is None} for s in slots}
+        alone = {s.name: [base | {s.name: v} for base in bases for v in s.values] for s in slots}
+        left = {name: {v[name] for v in tried if space.check(v) is None} for name, tried in alone.items()}
     else:
-        left = _projected(space, base, slots, combos, known)
+        left = _projected(space, bases, slots, combos, known)
         if known and not any(left.values()):
             return ()
     found = [OpenSlot(s, tuple(v for v in s.values if v in left[s.name]) or s.values) for s in slots]
@@ -53,11 +58,15 @@ def open_slots(space: SearchSpace, base: Values, role: str, known: Collection[Po
 
 
 def _projected(
-    space: SearchSpace, base: Values, slots: list[Slot], combos: list[tuple[SlotValue, ...]], known: Collection[Point]
+    space: SearchSpace,
+    bases: Sequence[Values],
+    slots: list[Slot],
+    combos: list[tuple[SlotValue, ...]],
+    known: Collection[Point],
 ) -> dict[str, set[SlotValue]]:
     grid = Grid(space)
     left: dict[str, set[SlotValue]] = {slot.name: set() for slot in slots}
-    for combo in combos:
+    for base, combo in itertools.product(bases, combos):
         own = {slot.name: value for slot, value in zip(slots, combo, strict=True)}
         values = base | own
         if (known and grid.point(values) in known) or space.check(values) is not None:

@@ -114,6 +114,9 @@ class ChatPolicy:
         """What the builtin policy adds to a round, and the event that says so."""
         request = turn.request
         known = {key_of(request.space, made.values) for made in found}
+        if any(slot.name in turn.base for slot in request.space.code_slots) and request.kind == "repair":
+            # It chooses among values; a text that does not compile would spoil whatever it chooses.
+            request = replace(request, kind="joint", patient=None, complaint=None)
         offered = self.filler.propose(request)
         fill = [made for made in offered if key_of(request.space, made.values) not in known]
         fill = fill[: request.count - len(found)]
@@ -157,7 +160,10 @@ class Turn:
         alone = self.request.kind in ("refine", "repair") or len(self.request.space.groups) == 1
         points: Collection[tuple[int, ...]] = {point for point, code in self.known if not code} if alone else ()
         code = self._code(role)
-        slots = open_slots(self.request.space, self.base, role, () if code else points)
+        space = self.request.space
+        together = () if alone else (space.sensible(), space.naive)
+        bases = tuple(base for base in together if space.check(base) is None)
+        slots = open_slots(space, (self.base, *bases), role, () if code else points)
         return RoleView(self.request, role, self.base, slots, code, note=note)
 
     def _code(self, role: str) -> tuple[Slot, ...]:

@@ -48,6 +48,8 @@ def _as_one_of(legal: tuple[SlotValue, ...]) -> Callable[[Any], Any]:
             value = int(value)
         if any(value == one and type(value) is type(one) for one in legal):
             return value
-        return spelled.get(str(value).strip().lower(), value)
+        # True and 1 are equal: a flag must not pass for a number.
+        other = str(value) if isinstance(value, bool) else value
+        return spelled.get(str(value).strip().lower(), other)
 
     return convert

@@ -99,12 +99,13 @@ def told(*answers: Answer[Any]) -> dict[str, Any]:
 
 def _question_parts(view: RoleView, resources: PolicyResources) -> tuple[RoleView, Prompt, type[Reply]]:
     """The view as far as it fits, its prompt, and the reply model of what it then shows."""
-    size = form_tokens(_model_of(view), tuple(slot.name for slot in view.code))
+    size = form_tokens(model_of(view), tuple(slot.name for slot in view.code))
     view, prompt = fitted(view, resources, size)
-    return view, prompt, _model_of(view)
+    return view, prompt, model_of(view)
 
 
-def _model_of(view: RoleView) -> type[Reply]:
+def model_of(view: RoleView) -> type[Reply]:
+    """The reply model of what a view shows."""
     slots = tuple((entry.slot.name, entry.legal) for entry in view.open)
     return reply_model(view.role, slots, tuple(slot.name for slot in view.code))
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from warpsmith.agents.chat.context import LIMIT, SAID
+from warpsmith.agents.chat.context import LIMIT, MARGIN, SAID
 from warpsmith.agents.chat.grammar import Crew
 from warpsmith.agents.chat.speak import stream_to, told
 from warpsmith.agents.chat.whole import WholeReply, plan_text
@@ -58,7 +58,7 @@ def writer_prompt(request: Request, writing: Writing) -> Prompt:
     parts = _Parts()
     prompt = render(WRITER, _context(request, writing, parts))
     for name in leave:
-        if estimate_chat((prompt.system, prompt.user)) + SCHEMA <= LIMIT:
+        if estimate_chat((prompt.system, prompt.user)) + SCHEMA <= LIMIT - MARGIN:
             break
         kept = _Parts(**{n: getattr(parts, n) and n != name for n in _Parts.__dataclass_fields__})
         if not (kept.reference or kept.region or kept.operators):

@@ -58,7 +58,7 @@ class Call(Record):
     sample: int = 0
     latency_s: float
     usage: Usage
-    cost_usd: float | None
+    cost_usd: float | None = None
     """None: the price of this model is not known."""
     finish: str | None = None
     """The server's finish_reason."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from warpsmith.app.audit import audit_problem
+from warpsmith.app.chat.events import Events
 from warpsmith.app.chat.screen import Screen
 from warpsmith.app.workbench import Bench, roof_for
 from warpsmith.kernels.family import KernelSpec
@@ -48,7 +48,7 @@ class LateEvaluator:
         self._screen.line("starting the judge ...", "dim")
         try:
             await self._evaluator.__aenter__()
-            await audit_problem(self._evaluator, self._store, _Notes(self._screen))
+            await audit_problem(self._evaluator, self._store, Events(self._screen))
         except BaseException:
             await self._evaluator.__aexit__(None, None, None)
             raise
@@ -56,31 +56,3 @@ class LateEvaluator:
         if self._evaluator.isolation is not None:
             facts = {"isolation": self._evaluator.isolation.document()}
             self._store.write_manifest(self._store.manifest().model_copy(update=facts))
-
-
-class _Notes:
-    """The part of a display that an audit needs."""
-
-    def __init__(self, screen: Screen) -> None:
-        self._screen = screen
-
-    def note(self, text: str) -> None:
-        """A warning."""
-        self._screen.note(text)
-
-    def phase(self, text: str) -> None:
-        """A new stage."""
-        self._screen.line(f"{text} ...", "dim")
-
-    def event(self, kind: str, data: Mapping[str, Any]) -> None:
-        """Not shown."""
-
-    def result(self, document: Mapping[str, Any], text: str) -> None:
-        """The text."""
-        self._screen.line(text)
-
-    def __enter__(self) -> _Notes:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 import warpsmith.app.chat.commands  # noqa: F401  (registers the commands)
 from warpsmith.app.chat.cost import footer
-from warpsmith.app.chat.reader import LONGEST, PipeReader, Reader, TerminalReader
+from warpsmith.app.chat.desk import Desk
+from warpsmith.app.chat.reader import LONGEST, Reader, TerminalReader
 from warpsmith.app.chat.registry import COMMANDS, completions, unknown
 from warpsmith.app.chat.session import NO, YES, Session
 from warpsmith.kernels.errors import WarpsmithError
@@ -15,13 +16,13 @@ from warpsmith.kernels.errors import WarpsmithError
 PLAIN = "warpsmith> "
 
 
-def make_reader(session: Session, *, terminal: bool) -> Reader:
+def make_reader(session: Session, desk: Desk) -> Reader:
     """A prompt on a terminal, else the lines of standard input."""
-    if not terminal:
-        return PipeReader(echo=session.screen.line)
+    if not desk.terminal:
+        return desk.pipe()
 
     def bottom() -> str:
-        return footer(session, session.shown_best)
+        return f" {session.mode} | {session.footer}"
 
     def complete(before: str) -> Iterable[tuple[str, int, str]]:
         return completions(session, before)
@@ -37,6 +38,7 @@ async def converse(session: Session, reader: Reader) -> None:
     session.at_work = reader.at_work
     while not session.ended:
         session.shown_best = (await session.search.standing()).values.get("incumbent")
+        session.footer = footer(session)
         line = await reader.line(_prompt(session))
         if line is None:
             return

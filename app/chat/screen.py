@@ -27,8 +27,8 @@ class Screen:
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = out or sys.stdout
         self._lock = threading.Lock()
-        self._partial: dict[str, str] = {}
-        """Role -> streamed text that has not ended its line."""
+        self._partial: dict[tuple[str, int], str] = {}
+        """Role and thread -> streamed text that has not ended its line."""
         self._console: Console | None = None
         if has_colour(self._out):
             from rich.console import Console
@@ -73,17 +73,23 @@ class Screen:
 
     def stream(self, role: str, part: str) -> None:
         """A part of what a role says: shown line by line, so that roles that speak at once stay apart."""
+        key = role, threading.get_ident()
         with self._lock:
-            *whole, rest = (self._partial.get(role, "") + part).split("\n")
-            self._partial[role] = rest
+            *whole, rest = (self._partial.get(key, "") + part).split("\n")
+            self._partial[key] = rest
         for text in whole:
-            self.line(f"{role:>10} | {text}", "dim")
+            self._spoken(role, text)
 
     def end_stream(self, role: str) -> None:
         """The role has said everything."""
-        rest = self._partial.pop(role, "")
-        if rest.strip():
-            self.line(f"{role:>10} | {rest}", "dim")
+        with self._lock:
+            rests = [self._partial.pop(key) for key in list(self._partial) if key[0] == role]
+        for text in rests:
+            self._spoken(role, text)
+
+    def _spoken(self, role: str, text: str) -> None:
+        if text.strip() and not text.startswith("```"):
+            self.line(f"{role:>10} | {text}", "dim")
 
     def clear(self) -> None:
         """An empty screen, where that can be."""

@@ -7,14 +7,21 @@ import contextlib
 import signal
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from functools import partial
+from typing import Literal, TypeVar, get_args
 
 from langgraph.runtime import RunControl
 
+from warpsmith.agents.chat.policy import ChatPolicy
+from warpsmith.agents.llm.accounts import Caps
+from warpsmith.agents.llm.ladder import ChatAsker
 from warpsmith.app.chat import show
-from warpsmith.app.chat.cost import Spent
+from warpsmith.app.chat.events import Events
 from warpsmith.app.chat.judge import LateEvaluator
 from warpsmith.app.chat.screen import Screen
+from warpsmith.app.chat.wish import said
+from warpsmith.app.freeform import means_for
+from warpsmith.app.models import open_policy
 from warpsmith.app.wording import count
 from warpsmith.app.workbench import Bench
 from warpsmith.graph.interactive import Interactive, Standing
@@ -24,8 +31,12 @@ from warpsmith.kernels.family import KernelSpec
 from warpsmith.kernels.records import Outcome
 from warpsmith.tools.runs.store import RunStore
 
+T = TypeVar("T")
+
 Mode = Literal["ask", "auto", "yolo"]
 MODES: tuple[Mode, ...] = get_args(Mode)
+ROUND = "round"
+"""How the turns begin that are rounds."""
 YES = frozenset({"y", "yes", "ok", "go"})
 NO = frozenset({"n", "no", "not"})
 
@@ -51,17 +62,20 @@ class Session:
     search: Interactive
     screen: Screen
     interactive: bool
+    caps: Caps
+    policies: contextlib.ExitStack
+    """Holds what the policy in use has open."""
     mode: Mode = "ask"
     question: Question | None = None
     left: int = 0
     """Rounds that may still be begun without another command."""
-    spent: Spent = field(default_factory=Spent)
     ended: bool = False
     next_run: str | None = None
     """Run folder that the person wants to go on with instead."""
     at_work: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
     shown_best: str | None = None
     """The best candidate, for the footer."""
+    footer: str = ""
     _confirming: bool = False
     _said_best: str | None = field(default=None, repr=False)
 
@@ -76,6 +90,19 @@ class Session:
         """Changes settings, and notes them in the run for the next session."""
         self.search.context.settings = replace(self.settings, **changes)  # type: ignore[arg-type]
         self.store.event("chat_settings", **changes)
+
+    def take_policy(self, name: str, caps: Caps) -> None:
+        """Goes on with the policy of that name. UserError leaves the one in use."""
+        opened = contextlib.ExitStack()
+        policy = opened.enter_context(
+            open_policy(name, self.bench, self.specs, self.store, caps, Events(self.screen, partial(show.event, self)))
+        )
+        self.policies.close()
+        self.policies = opened
+        self.caps = caps
+        means = means_for(self.bench, self.specs, policy)
+        self.search.context.means = means
+        self.search.context.policy = policy
 
     def cycle_mode(self) -> str:
         """The next mode, and what to say of it."""
@@ -105,7 +132,17 @@ class Session:
 
     async def say(self, text: str) -> None:
         """Free text: a policy with a model is asked what is meant; else it is explained what can be done."""
-        self.screen.line("free text needs a chat model (/model chat:NAME@URL); /help lists the commands")
+        await said(self, text)
+
+    async def asked(self, question: Callable[[], T]) -> T | None:
+        """The answer of something slow that runs in a thread; None where Ctrl-C ended the waiting."""
+        answers: list[T] = []
+
+        async def ask() -> None:
+            answers.append(await asyncio.to_thread(question))
+
+        await self.work(ask())
+        return answers[0] if answers else None
 
     # going on
 
@@ -119,7 +156,7 @@ class Session:
         await self.proceed()
 
     def _room(self, now: Standing) -> bool:
-        return now.screened < self.settings.budget and now.values.get("stop") == "budget"
+        return now.screened < self.settings.budget and now.values.get("stop") in ("budget", "cap", "server", "minutes")
 
     async def proceed(self) -> None:
         """Goes on until the person is needed, the rounds are done or the search has ended."""
@@ -138,7 +175,7 @@ class Session:
                     await show.standing(self, now)
                     return
                 self.left -= 1
-                await self.search.mark(show.round_text(now))
+                await self.search.mark(f"{ROUND} {show.round_text(now)}")
                 await self.go()
             elif now.next == "confirm" and not self._confirming:
                 self._ask_verdicts(now)
@@ -176,7 +213,8 @@ class Session:
     async def _approve(self, now: Standing) -> None:
         if now.asked is None:
             await self.go()
-        elif self.mode != "ask" or (now.values["kind"] == "start" and not now.values.get("trials")):
+        elif self.mode != "ask" or not any(turn["text"].startswith(ROUND) for turn in now.values.get("turns") or []):
+            # What opens the search was named in the plan, which was approved.
             await self.go({"approved": True})
         else:
             await show.proposals(self, now)
@@ -242,7 +280,7 @@ class Session:
         control = RunControl()
         with self.at_work():
             work = asyncio.ensure_future(self.search.advance(control, answer))
-            with interruptible(control, work, self.screen):
+            with interruptible(control, work, self.screen, self.break_off):
                 try:
                     whole = await work
                 except asyncio.CancelledError:
@@ -258,13 +296,22 @@ class Session:
         control = RunControl()
         with self.at_work():
             task = asyncio.ensure_future(job)
-            with interruptible(control, task, self.screen, patient=False):
+            with interruptible(control, task, self.screen, self.break_off, patient=False):
                 try:
                     await task
                 except asyncio.CancelledError:
                     if not task.cancelled():
                         raise
                     self.screen.line("stopped; everything finished so far is kept")
+
+    def break_off(self) -> None:
+        """Ends the questions that models are still answering."""
+        policy = self.search.context.policy
+        if isinstance(policy, ChatPolicy):
+            for address in policy.crew.everybody:
+                asker = policy.resources.asker(address)
+                if isinstance(asker, ChatAsker):
+                    asker.interrupt()
 
     async def _interrupted(self) -> None:
         self._confirming = False
@@ -286,9 +333,14 @@ class Session:
 
 @contextlib.contextmanager
 def interruptible(
-    control: RunControl, work: asyncio.Future[bool] | asyncio.Future[None], screen: Screen, *, patient: bool = True
+    control: RunControl,
+    work: asyncio.Future[bool] | asyncio.Future[None],
+    screen: Screen,
+    break_off: Callable[[], None],
+    *,
+    patient: bool = True,
 ) -> Iterator[None]:
-    """SIGINT: first a drain (where `patient`), then a cancellation, which kills the workers."""
+    """SIGINT: first a drain (where `patient`), then a cancellation, which kills the workers, and `break_off`."""
     loop = asyncio.get_running_loop()
     asked = False
 
@@ -299,6 +351,7 @@ def interruptible(
             control.request_drain("SIGINT")
             screen.line("stopping after this step; Ctrl-C once more stops at once")
         else:
+            break_off()
             work.cancel()
 
     loop.add_signal_handler(signal.SIGINT, interrupt)

@@ -90,7 +90,9 @@ def evaluated(session: Session, kind: str, data: Mapping[str, Any]) -> None:
 
 
 def _reply_text(data: Mapping[str, Any]) -> str:
-    parts = [f"{data[key]} {word}" for key, word in (("edits", "edits"), ("tokens", "tokens")) if data.get(key)]
+    parts = [f"{name} -> {_short(value)}" for name, value in (data.get("edits") or {}).items()]
+    if data.get("tokens"):
+        parts.append(f"{data['tokens']:,} tokens")
     if data.get("cost") is not None:
         parts.append(f"${data['cost']:.4f}")
     if data.get("seconds") is not None:
@@ -114,14 +116,14 @@ def round_text(now: Standing) -> str:
     """What a round is called where it can be taken back."""
     values = now.values
     role = f" of {values['role']}" if values.get("role") else ""
-    return f"round {values['step'] + 1} ({values['kind']}{role})"
+    return f"{values['step'] + 1} ({values['kind']}{role})"
 
 
 async def plan(session: Session) -> None:
     """What would be done, and what could be won by estimate, before anything is spent."""
     screen, context = session.screen, session.search.context
     now = await session.search.standing()
-    screen.line(session.bench.plan().describe())
+    screen.line(session.bench.plan().describe() if context.specs else "no family covers this: free-form candidates")
     settings = session.settings
     screen.line(
         f"on {session.bench.machine.label}, policy {context.policy.name}: up to "
@@ -150,7 +152,7 @@ def wish_lines(now: Standing) -> list[str]:
 
 async def proposals(session: Session, now: Standing) -> None:
     """What would be evaluated, as differences to what each was derived from."""
-    session.screen.line(f"{round_text(now)} proposes:")
+    session.screen.line(f"round {round_text(now)} proposes:")
     for ref in now.values["pending"]:
         candidate = session.store.get_candidate(ref["candidate"])
         changes = changed_slots(session, candidate, ref["base"])
@@ -162,7 +164,10 @@ def changed_slots(session: Session, candidate: Candidate, base: str | None) -> s
     """The slots in which a candidate differs from its base."""
     if base is None or not session.store.has_candidate(base):
         return slots_text(candidate.values)
-    before = session.store.get_candidate(base).values
+    source = session.store.get_candidate(base)
+    if source.family != candidate.family:
+        return f"{slots_text(candidate.values) or 'written as a whole'} (from {base}, {source.family})"
+    before = source.values
     changes = [
         f"{name} {_short(before.get(name))} -> {_short(value)}"
         for name, value in candidate.values.items()

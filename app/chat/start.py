@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from warpsmith.agents.registry import make_policy
+from warpsmith.agents.builtin import BuiltinPolicy
+from warpsmith.agents.registry import crew_of
 from warpsmith.app.chat import show
-from warpsmith.app.chat.cost import Spent
+from warpsmith.app.chat.desk import Desk
 from warpsmith.app.chat.judge import LateEvaluator
+from warpsmith.app.chat.launch_dialogue import settled_plan
 from warpsmith.app.chat.loop import converse, make_reader
 from warpsmith.app.chat.runs import last_run, named_run
 from warpsmith.app.chat.screen import Screen
 from warpsmith.app.chat.session import Mode, Session
+from warpsmith.app.freeform import means_for, specs_or_none
 from warpsmith.app.optimize import OptimizeSettings
 from warpsmith.app.report_space import space_document
-from warpsmith.app.workbench import Bench, bench_for, open_bench, open_run, specs_of, write_manifest
+from warpsmith.app.start import read_start
+from warpsmith.app.workbench import Bench, bench_for, open_bench, open_run, write_manifest
 from warpsmith.graph.interactive import interactive
 from warpsmith.graph.state import SearchSettings
 from warpsmith.kernels.errors import UserError
@@ -43,26 +48,24 @@ class ChatSettings:
 
 def run_chat(settings: ChatSettings) -> int:
     """Holds sessions until the person leaves. Exit code 0; faults of the input are raised as UserError."""
-    make_policy(settings.search.policy)
-    terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    screen = Screen()
+    crew_of(settings.search.policy)
+    return asyncio.run(_chat(settings, Desk(Screen(), sys.stdin.isatty() and sys.stdout.isatty())))
+
+
+async def _chat(settings: ChatSettings, desk: Desk) -> int:
     out = settings.search.out
     folder = named_run(settings.run, out) if settings.run else last_run(out) if settings.last else None
-    following: str | None = None
     while True:
-        if following is not None:
-            folder = named_run(following, out)
-        if folder is None:
-            following = _new(settings, screen, terminal=terminal)
-        else:
-            following = _known(settings, folder, screen, terminal=terminal)
+        following = await (_new(settings, desk) if folder is None else _known(settings, folder, desk))
         if following is None:
             return 0
+        folder = Path(following)
 
 
-def _new(settings: ChatSettings, screen: Screen, *, terminal: bool) -> str | None:
+async def _new(settings: ChatSettings, desk: Desk) -> str | None:
     """A session on a new run; returns the run to go on with, if the person wants another."""
-    search = settings.search
+    search, screen = settings.search, desk.screen
+    start = read_start(search.start, search.plan) if search.start is not None else None
     if not search.problem:
         raise UserError("warpsmith chat PROBLEM: name a problem file, or -c to continue the last session")
     screen.line(f"reading {search.problem} ...", "dim")
@@ -70,34 +73,40 @@ def _new(settings: ChatSettings, screen: Screen, *, terminal: bool) -> str | Non
         search.problem, device=search.device, arch=search.arch, overrides=search.overrides,
         inputs=search.inputs, mode=search.mode,
     )  # fmt: skip
-    specs = specs_of(bench)
+    if start is not None and start.plan is None:
+        start = await settled_plan(desk, start, bench.operands)
+    given = start.candidate(bench.operands, scratch_bytes=bench.foreign.scratch_bytes) if start else None
+    specs = specs_or_none(bench, writes=crew_of(search.policy) is not None)
     store = RunStore.create(Path(bench.problem.ref.path).stem, search.out)
     config: dict[str, Any] = search.config() | {
         "problem": bench.problem.ref.model_dump(mode="json"), "given": search.problem, "chat": True,
-        "space": space_document(specs, bench.machine.model),
+        "space": space_document(specs, bench.machine.model), "start_candidate": given.id if given else None,
     }  # fmt: skip
     write_manifest(store, bench, config, search.seed)
     with store:
-        return asyncio.run(_hold(settings, bench, specs, store, screen, terminal=terminal))
+        if given is not None:
+            store.put_candidate(given)
+        return await _hold(settings, bench, specs, store, desk)
 
 
-def _known(settings: ChatSettings, folder: Path, screen: Screen, *, terminal: bool) -> str | None:
+async def _known(settings: ChatSettings, folder: Path, desk: Desk) -> str | None:
     """A session on a run that exists, with the problem and the machine it was made for."""
-    screen.line(f"continuing {folder} ...", "dim")
+    desk.screen.line(f"continuing {folder} ...", "dim")
     with RunStore.open(folder, writable=False) as store:
         manifest, problem = store.manifest(), problem_of(store)
     kind, _, _ = manifest.device.partition(":")
     bench = bench_for(problem, device="gpu" if kind == "gpu" else "cpu", arch=manifest.arch)
-    specs = specs_of(bench)
     before = manifest.config
+    specs = specs_or_none(bench, writes=crew_of(str(before.get("policy", "builtin"))) is not None)
     kept = replace(
         settings.search, policy=str(before.get("policy", "builtin")), budget=int(before.get("budget", 64)),
-        verdicts=int(before.get("verdicts", 4)), minutes=before.get("minutes"), seed=manifest.seed,
-        counters=before.get("counters", "best"),
+        verdicts=int(before.get("verdicts", 4)), max_cost=before.get("max_cost"),
+        max_tokens=before.get("max_tokens"), max_calls=before.get("max_calls"), minutes=before.get("minutes"),
+        seed=manifest.seed, counters=before.get("counters", "best"),
     )  # fmt: skip
     with open_run(folder, bench) as store:
         changed = replace(settings, search=_as_set(kept, store))
-        return asyncio.run(_hold(changed, bench, specs, store, screen, terminal=terminal))
+        return await _hold(changed, bench, specs, store, desk)
 
 
 def _as_set(search: OptimizeSettings, store: RunStore) -> OptimizeSettings:
@@ -109,9 +118,9 @@ def _as_set(search: OptimizeSettings, store: RunStore) -> OptimizeSettings:
 
 
 async def _hold(
-    settings: ChatSettings, bench: Bench, specs: dict[str, KernelSpec], store: RunStore, screen: Screen, *,
-    terminal: bool,
-) -> str | None:  # fmt: skip
+    settings: ChatSettings, bench: Bench, specs: dict[str, KernelSpec], store: RunStore, desk: Desk
+) -> str | None:
+    screen, terminal = desk.screen, desk.terminal
     wanted = settings.search
     session: Session | None = None
 
@@ -126,20 +135,22 @@ async def _hold(
     evaluator = LateEvaluator(bench, specs, store, screen, judged, counters=wanted.counters)
     budgets = SearchSettings(
         policy=wanted.policy, budget=wanted.budget, full_verdicts=wanted.verdicts, minutes=wanted.minutes,
-        seed=wanted.seed, resume=True,
+        seed=wanted.seed, resume=True, start_candidate=store.manifest().config.get("start_candidate"),
     )  # fmt: skip
-    spent = Spent()
-    for event in store.events():
-        spent.add(event)
+    policies = contextlib.ExitStack()
+    waiting = means_for(bench, specs, BuiltinPolicy())
     try:
-        async with interactive(list(specs.values()), evaluator, store, budgets, told) as search:
+        async with interactive(list(specs.values()), evaluator, store, budgets, told, waiting) as search:
             session = Session(
-                bench, specs, store, evaluator, search, screen, terminal, mode=settings.mode, spent=spent
-            )  # fmt: skip
+                bench, specs, store, evaluator, search, screen, terminal, wanted.caps(), policies, mode=settings.mode
+            )
+            session.take_policy(wanted.policy, wanted.caps())
             await _greet(session)
-            await converse(session, make_reader(session, terminal=terminal))
+            await converse(session, make_reader(session, desk))
             return session.next_run
     finally:
+        if session is not None:
+            session.policies.close()
         await evaluator.close()
 
 

@@ -61,9 +61,9 @@ class Terminal:
         """A line and Enter."""
         self.keys(text + "\r")
 
-    def ready(self) -> None:
-        """Waits for the prompt."""
-        self._until(READY, raw=True)
+    def ready(self) -> str:
+        """Waits for the next prompt; returns what was seen before it."""
+        return self._until(READY, raw=True)
 
     def sees(self, text: str) -> str:
         """Waits until the text is seen after what was waited for before; returns what was seen up to it."""

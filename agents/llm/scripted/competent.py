@@ -16,6 +16,7 @@ from warpsmith.agents.llm.scripted.players import Incoming, Turn
 from warpsmith.agents.llm.scripted.whole import whole_kernel
 
 FREEFORM = "freeform"
+_NOTE = "\nNOTE: "
 
 _NOW = re.compile(r"^- (?P<name>\w+): now (?P<now>\S+); legal: ", re.MULTILINE)
 _CODE = re.compile(r"^- code slot (?P<name>\w+): .*?Now:\n```\n(?P<text>.*?)\n```$", re.MULTILINE | re.DOTALL)
@@ -36,7 +37,7 @@ class Competent:
     code: bool = True
     """Whether it rewrites code slots."""
     whole: bool = True
-    """Whether it gives the region to free-form where the planner may."""
+    """Whether it gives a region that reduces to free-form where the planner may."""
     done: set[str] = field(default_factory=set)
     """Of `mistake`, `mend`, `rewrite`, `freeform`, what it did."""
     _seen: dict[str, int] = field(default_factory=dict)
@@ -54,12 +55,13 @@ class Competent:
                 self.done.add("written")
                 return whole_kernel(incoming.text)
             if "plan" in enums:
-                return self._planned(enums["plan"])
+                return self._planned(incoming.text, enums["plan"])
             texts = {name for name in (*fields, *incoming.code) if name not in enums and name != "why"}
             return self._acted(incoming, enums, texts)
 
-    def _planned(self, options: list[str]) -> Turn:
-        if FREEFORM in options and self.whole and FREEFORM not in self.done:
+    def _planned(self, text: str, options: list[str]) -> Turn:
+        writable = "a reduce-map region" in text and self.whole
+        if FREEFORM in options and writable and FREEFORM not in self.done:
             self.done.add(FREEFORM)
             return Turn({"plan": FREEFORM, "why": "one plain kernel shows what the templates leave on the table"})
         return Turn({"plan": options[0], "why": "the cheapest so far is worth more tries"})
@@ -85,27 +87,26 @@ class Competent:
                     self.done.add("mend")
                     return {name: mended}
         name, body = max(code.items(), key=lambda item: len(item[1]))
-        better = rewritten(body)
-        if better is None:
-            return None
-        if "mistake" not in self.done:
+        if "mistake" not in self.done and (product := rewritten(body)) is not None:
             self.done.add("mistake")
-            return {name: misspelt(better)}
-        if "rewrite" not in self.done:
+            return {name: misspelt(product)}
+        if "mend" in self.done and "rewrite" not in self.done and (steps := restated(body)) is not None:
             self.done.add("rewrite")
-            return {name: better}
+            return {name: steps}
         return None
 
     def _chosen(self, text: str, enums: Mapping[str, list[Any]], now: Mapping[str, str]) -> dict[str, Any]:
-        """The first combination, by worth, that the prompt does not call tried; the next one each time it is asked
-        the same."""
-        key = hashlib.sha256(text.encode()).hexdigest()
-        turn = self._seen[key] = self._seen.get(key, -1) + 1
+        """The first combination, by worth, that the prompt does not call tried; another one where a note says that it
+        does not do, and each time it is said again."""
+        turn = 0
+        if _NOTE in text:
+            key = hashlib.sha256(text.encode()).hexdigest()
+            turn = self._seen[key] = self._seen.get(key, 0) + 1
         tried = {frozenset(match["setting"].split()) for match in _TRIED.finditer(text)}
         fresh = [one for one in _by_worth(enums, now, self.plan) if frozenset(f"{n}={v}" for n, v in one.items())
                  not in tried]  # fmt: skip
         every = fresh or list(_by_worth(enums, now, self.plan))
-        return every[(turn + ("NOTE:" in text)) % len(every)]
+        return every[turn % len(every)]
 
 
 def _turn(incoming: Incoming, fields: dict[str, Any], texts: set[str], edit: dict[str, str]) -> Turn:
@@ -135,20 +136,27 @@ def _spelled(legal: list[Any], now: str | None) -> Any:
 
 
 def rewritten(body: str) -> str | None:
-    """The same statements with the last division as a product with a reciprocal, or the last value made in two steps;
-    None where there is no statement of that form."""
+    """The same statements with the last division as a product with a reciprocal, else the last value in two steps; None
+    where there is no such statement."""
     lines = body.split("\n")
     for index in reversed(range(len(lines))):
         match = _STATEMENT.match(lines[index].strip())
-        if match is None:
-            continue
-        quotient = _QUOTIENT.fullmatch(match["text"])
-        if quotient is not None:
+        quotient = _QUOTIENT.fullmatch(match["text"]) if match is not None else None
+        if match is not None and quotient is not None:
             lines[index] = f"{match['type']} {match['name']} = {quotient[1]} * (1.0f / {quotient[2]});"
-        else:
-            name = f"{match['name']}_part"
+            return "\n".join(lines)
+    return restated(body)
+
+
+def restated(body: str) -> str | None:
+    """The same statements with the last value made in two steps; None where there is no statement of that form."""
+    lines = body.split("\n")
+    for index in reversed(range(len(lines))):
+        match = _STATEMENT.match(lines[index].strip())
+        if match is not None:
+            name = f"{match['name']}_early"
             lines[index] = f"{match['type']} {name} = {match['text']};\n{match['type']} {match['name']} = {name};"
-        return "\n".join(lines)
+            return "\n".join(lines)
     return None
 
 

@@ -32,6 +32,8 @@ class _Kernel:
     pending: list[str] = field(default_factory=list)
     """Lines of the present round, or behind the last one."""
     reductions: list[re.Match[str]] = field(default_factory=list)
+    inner: set[str] = field(default_factory=set)
+    """Names that differ from point to point of the reduced axes."""
 
     def sweep(self, inside: list[str]) -> None:
         """A loop over the reduced axes, with the loads of each point."""
@@ -77,25 +79,21 @@ def whole_kernel(prompt: str) -> Turn:
 
 
 def _read_line(kernel: _Kernel, line: str) -> None:
-    load, reduction = _LOAD.match(line), _REDUCTION.match(line)
+    load, reduction, match = _LOAD.match(line), _REDUCTION.match(line), _LINE.match(line)
     if load is not None:
         kernel.loads.append(load)
+        kernel.inner.add(load["var"])
     elif reduction is not None:
         kernel.reductions.append(reduction)
-    elif line.startswith("round "):
+    elif match is not None:
         kernel.close_round()
-    elif kernel.reductions:
-        # What follows the reductions of a round is done once a point.
-        kernel.close_round()
-        _finish(kernel, line)
-    elif (match := _LINE.match(line)) is not None:
-        kernel.pending.append(f"const float {match['var']} = {match['text']};")
-
-
-def _finish(kernel: _Kernel, line: str) -> None:
-    match = _LINE.match(line)
-    if match is not None:
-        kernel.body.append(f"const float {match['var']} = {match['text']};")
+        text = f"const float {match['var']} = {match['text']};"
+        axes = {name for name, _ in kernel.reduced}
+        if (kernel.inner | axes).isdisjoint(re.findall(r"\w+", match["text"])):
+            kernel.body.append(text)
+        else:
+            kernel.inner.add(match["var"])
+            kernel.pending.append(text)
 
 
 def _source(kernel: _Kernel, kept: list[tuple[str, int]], tensors: list[tuple[str, str]]) -> str:

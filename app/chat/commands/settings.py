@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from warpsmith.agents.registry import POLICIES, make_policy
+from warpsmith.agents.registry import POLICIES
 from warpsmith.app.chat import show
-from warpsmith.app.chat.cost import cost_lines
+from warpsmith.app.chat.cost import cost_rows, judge_line
 from warpsmith.app.chat.registry import command
 from warpsmith.app.chat.session import MODES, Session
 from warpsmith.kernels.errors import UserError
@@ -23,28 +23,57 @@ async def mode(session: Session, argument: str) -> None:
 @command("model", "[POLICY]", words=lambda session: list(POLICIES))
 async def model(session: Session, argument: str) -> None:
     """Say or set who proposes: builtin, chat:MODEL@URL, ..."""
-    context = session.search.context
     if argument:
-        context.policy = make_policy(argument)
+        session.take_policy(argument, session.caps)
         session.set_settings(policy=argument)
-    session.screen.line(f"policy {context.policy.name}")
+    session.screen.line(f"policy {session.search.context.policy.name}")
 
 
-@command("budget", "[EVALUATIONS]")
+_CAPS = {"cost": "max_cost", "tokens": "max_tokens", "calls": "max_calls"}
+
+
+@command(
+    "budget", "[EVALUATIONS] [cost=USD] [tokens=N] [calls=N]", words=lambda session: [f"{name}=" for name in _CAPS]
+)
 async def budget(session: Session, argument: str) -> None:
-    """Say or set how many candidates may be evaluated in all."""
+    """Say or set how many candidates may be evaluated in all, and what models may cost."""
     now = await session.search.standing()
-    if argument:
-        if not argument.isascii() or not argument.isdecimal() or len(argument) > 7 or int(argument) < 1:
-            raise UserError(f"/budget {argument[:40]}: give a number of evaluations")
-        if int(argument) < now.screened:
-            raise UserError(f"{now.screened} evaluations were made already: give at least as many")
-        session.set_settings(budget=int(argument))
+    caps: dict[str, float] = {}
+    for word in argument.split():
+        name, equals, text = word.partition("=")
+        if equals and name in _CAPS:
+            caps[_CAPS[name]] = _figure(name, text)
+        else:
+            session.set_settings(budget=_evaluations(word, now.screened))
+    if caps:
+        session.take_policy(session.settings.policy, session.caps.model_copy(update=caps))
+        session.store.event("chat_settings", **caps)
     session.screen.line(f"{now.screened} of {session.settings.budget} evaluations used")
+    held = [f"{name} at most {value:g}" for name, value in session.caps.model_dump().items() if value is not None]
+    if held:
+        session.screen.line(f"models: {', '.join(held)}; /cost shows what was spent")
+
+
+def _evaluations(text: str, used: int) -> int:
+    if not text.isascii() or not text.isdecimal() or len(text) > 7 or int(text) < 1:
+        raise UserError(f"/budget {text[:40]}: give a number of evaluations, or cost=USD, tokens=N, calls=N")
+    if int(text) < used:
+        raise UserError(f"{used} evaluations were made already: give at least as many")
+    return int(text)
+
+
+def _figure(name: str, text: str) -> float:
+    try:
+        value = float(text) if name == "cost" else int(text)
+    except ValueError:
+        value = -1
+    if not 0 <= value < 1e12:
+        raise UserError(f"{name}={text[:40]}: give a number from 0")
+    return value
 
 
 @command("cost")
 async def cost(session: Session, argument: str) -> None:
     """Show what the session has cost: money, tokens, device time."""
-    for text in cost_lines(session):
-        session.screen.line(text)
+    session.screen.table(cost_rows(session) or [("models: none was asked",)])
+    session.screen.line(judge_line(session))

@@ -21,11 +21,12 @@ def _slot_words(session: Session) -> Iterable[str]:
     for space in session.search.context.spaces:
         yield from (f"{slot.name}={value}" for slot in space.choice_slots for value in slot.values)
         yield f"{wishes.FAMILY}={space.name}"
+    yield f"{wishes.PRECISION}={wishes.EXACT}"
 
 
 @command("lock", "SLOT[=VALUE]", words=_slot_words)
 async def lock(session: Session, argument: str) -> None:
-    """Hold a slot at one value (default: the best candidate's); family=NAME holds the family."""
+    """Hold a slot at one value (default: the best's); family=NAME and precision=exact (no rewritten code) as well."""
     name, equals, text = (part.strip() for part in argument.partition("="))
     if not name:
         raise UserError("/lock SLOT=VALUE: /slots lists the slots and their values")
@@ -105,6 +106,8 @@ def _parsed(session: Session, name: str, text: str) -> SlotValue:
     spaces = session.search.context.spaces
     if name == wishes.FAMILY:
         legal: dict[str, SlotValue] = {space.name: space.name for space in spaces}
+    elif name == wishes.PRECISION:
+        legal = {wishes.EXACT: wishes.EXACT}
     else:
         slots = [slot for space in spaces for slot in space.choice_slots if slot.name == name]
         legal = {str(value): value for slot in slots for value in slot.values}
@@ -120,6 +123,8 @@ async def _best_value(session: Session, now: Standing, name: str) -> SlotValue:
     if incumbent is None:
         raise UserError(f"/lock {name[:40]}=VALUE: nothing was evaluated whose value could be held")
     candidate = session.store.get_candidate(incumbent)
+    if name == wishes.PRECISION:
+        return wishes.EXACT
     if name == wishes.FAMILY:
         return candidate.family
     if name not in candidate.values:
