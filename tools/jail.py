@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,28 +14,35 @@ from pydantic import ValidationError
 
 from warpsmith.kernels.capture import capture
 from warpsmith.kernels.errors import EnvironmentError_, NotYetError, SandboxError, SandboxTimeout, UserError, WorkerDied
-from warpsmith.kernels.graph_json import encoded
+from warpsmith.kernels.graph_json import decoded, encoded
+from warpsmith.kernels.plan import plan
 from warpsmith.kernels.problem import ProblemRef, StoredTensor, load_ref
 from warpsmith.kernels.records import Candidate, Outcome
 from warpsmith.kernels.reference.held import HeldFacts, HeldOperand, HeldProblem
 from warpsmith.kernels.reference.rules import check_approved
+from warpsmith.kernels.shape_variants import CLASSES, Budget, ShapeClass, Variant, Variants
 from warpsmith.sandbox.isolation.policy import Policy
 from warpsmith.sandbox.worker import Worker
 from warpsmith.tools.operands import operands_of
 from warpsmith.tools.runner_policy import runner_policy
 from warpsmith.tools.target import Target
 
+logger = logging.getLogger(__name__)
+
 TIMEOUT_S = 120.0
 """For building, tracing and one run without data."""
 MEMORY_BYTES = 8 << 30
+DRAWN = 2
+"""Shape variants of each class that are drawn at once."""
 
 
-def held_problem(ref: ProblemRef) -> HeldProblem:
+def held_problem(ref: ProblemRef, *, timeout_s: float = TIMEOUT_S) -> HeldProblem:
     """An approved reference as a problem that this process never runs. UserError where the rules refuse the text, it
     is not what was approved, or it fails; EnvironmentError_ where this machine cannot confine a process."""
     source = Path(ref.path).read_text(encoding="utf-8")
     check_approved(source, ref.approved)
-    reply = run_confined("warpsmith.tools.jail:facts_job", {"problem": ref.model_dump(mode="json")}, ref)
+    payload = {"problem": ref.model_dump(mode="json")}
+    reply = run_confined("warpsmith.tools.jail:facts_job", payload, ref, timeout_s=timeout_s)
     try:
         facts = HeldFacts.model_validate(reply)
     except ValidationError as error:
@@ -41,14 +50,14 @@ def held_problem(ref: ProblemRef) -> HeldProblem:
     return HeldProblem(ref, source, facts)
 
 
-def run_confined(function: str, payload: Mapping[str, Any], ref: ProblemRef) -> Any:
+def run_confined(function: str, payload: Mapping[str, Any], ref: ProblemRef, *, timeout_s: float = TIMEOUT_S) -> Any:
     """One job in a confined process of its own; may be called where an event loop runs."""
     found: list[Any] = []
     failed: list[BaseException] = []
 
     def run() -> None:
         try:
-            found.append(asyncio.run(_call(function, payload, ref)))
+            found.append(asyncio.run(_call(function, payload, ref, timeout_s)))
         except BaseException as error:
             failed.append(error)
 
@@ -60,7 +69,7 @@ def run_confined(function: str, payload: Mapping[str, Any], ref: ProblemRef) -> 
     return found[0]
 
 
-async def _call(function: str, payload: Mapping[str, Any], ref: ProblemRef) -> Any:
+async def _call(function: str, payload: Mapping[str, Any], ref: ProblemRef, timeout_s: float) -> Any:
     async with Worker(preload=("torch", "warpsmith.tools.jail"), policy=_policy(ref)) as worker:
         if worker.isolation is None or worker.isolation.profile == "bare":
             raise EnvironmentError_(
@@ -68,10 +77,10 @@ async def _call(function: str, payload: Mapping[str, Any], ref: ProblemRef) -> A
                 "`warpsmith doctor` says which layer is missing; or copy the text into a file of your own and name that"
             )
         try:
-            return await worker.call(function, dict(payload), timeout_s=TIMEOUT_S)
+            return await worker.call(function, dict(payload), timeout_s=timeout_s)
         except SandboxTimeout as error:
             raise UserError(
-                f"{ref.path}: the module did not end within {TIMEOUT_S:g} s: make its sizes smaller"
+                f"{ref.path}: the module did not end within {timeout_s:g} s: make its sizes smaller"
             ) from error
         except WorkerDied as error:
             raise UserError(f"{ref.path}: the module ended its process ({error}): make its sizes smaller") from error
@@ -80,8 +89,6 @@ async def _call(function: str, payload: Mapping[str, Any], ref: ProblemRef) -> A
 
 
 def _policy(ref: ProblemRef) -> Policy:
-    from dataclasses import replace
-
     policy = runner_policy(Target(kind="cpu", arch="sm_90"), ref)
     return replace(policy, folders=(), memory_bytes=MEMORY_BYTES)
 
@@ -101,6 +108,58 @@ def facts_job(payload: Mapping[str, Any]) -> dict[str, Any]:
     ]
     lifted = {name: StoredTensor.store(tensor) for name, tensor in problem.constants.items()}
     return HeldFacts(operands=tuple(operands), graph=graph, not_yet=not_yet, lifted=lifted).model_dump(mode="json")
+
+
+class HeldVariants:
+    """Shape variants of a held problem, drawn in one confined process at the first call."""
+
+    def __init__(self, problem: HeldProblem, flops: int, budget: Budget, seed: int) -> None:
+        self._problem = problem
+        self._asked = {"flops": flops, "budget": asdict(budget), "seed": seed}
+        self._drawn: dict[str, list[Variant]] | None = None
+
+    @property
+    def most(self) -> int:
+        """How many variants of one class there are to try."""
+        return DRAWN
+
+    def draw(self, shape: ShapeClass, number: int) -> Variant | None:
+        """Variant `number` of a class, or None where there is none."""
+        if self._drawn is None:
+            try:
+                self._drawn = self._from_jail()
+            except (UserError, EnvironmentError_) as error:
+                logger.debug("no shape variants: %s", error)
+                self._drawn = {}
+        found = self._drawn.get(shape, [])
+        return found[number] if number < len(found) else None
+
+    def _from_jail(self) -> dict[str, list[Variant]]:
+        ref = self._problem.ref
+        payload = {"problem": ref.model_dump(mode="json"), **self._asked}
+        found: dict[str, list[Variant]] = {}
+        for one in run_confined("warpsmith.tools.jail:variants_job", payload, ref):
+            made = ProblemRef.model_validate(one["ref"])
+            if made.approved != ref.approved or made.path != ref.path:
+                raise UserError(f"{ref.path}: the confined process named another module")
+            region = plan(decoded(one["graph"])).region
+            found.setdefault(one["shape"], []).append(Variant(one["shape"], made, region))
+        return found
+
+
+def variants_job(payload: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Worker job: variants of each class, each with its graph."""
+    problem = load_ref(ProblemRef.model_validate(payload["problem"]))
+    variants = Variants(problem, payload["flops"], Budget(**payload["budget"]), payload["seed"])
+    found: list[dict[str, Any]] = []
+    for shape in CLASSES:
+        for number in range(min(DRAWN, variants.most)):
+            made = variants.draw(shape, number)
+            if made is None:
+                break
+            graph = encoded(capture(load_ref(made.ref)))
+            found.append({"shape": shape, "ref": made.ref.model_dump(mode="json"), "graph": graph})
+    return found
 
 
 def export_job(payload: Mapping[str, Any]) -> str:
