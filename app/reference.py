@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.problem import ProblemRef
 from warpsmith.kernels.reference.held import HeldProblem
 from warpsmith.kernels.reference.rules import check_approved, reference_hash
@@ -50,6 +49,4 @@ def reopened(config: dict[str, object]) -> HeldProblem | None:
     ref = ProblemRef.model_validate(kept) if isinstance(kept, dict) else None
     if ref is None or ref.kind != "reference":
         return None
-    if not Path(ref.path).exists():
-        raise UserError(f"{ref.path}: the approved reference module is gone: start a new run")
     return held_problem(ref.model_copy(update={"lifted": None}))

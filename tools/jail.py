@@ -39,7 +39,10 @@ DRAWN = 2
 def held_problem(ref: ProblemRef, *, timeout_s: float = TIMEOUT_S) -> HeldProblem:
     """An approved reference as a problem that this process never runs. UserError where the rules refuse the text, it
     is not what was approved, or it fails; EnvironmentError_ where this machine cannot confine a process."""
-    source = Path(ref.path).read_text(encoding="utf-8")
+    try:
+        source = Path(ref.path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{ref.path}: the approved reference module cannot be read: {error}") from error
     check_approved(source, ref.approved)
     payload = {"problem": ref.model_dump(mode="json")}
     reply = run_confined("warpsmith.tools.jail:facts_job", payload, ref, timeout_s=timeout_s)
