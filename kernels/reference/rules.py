@@ -100,8 +100,8 @@ class _Module:
     def check(self) -> None:
         """Raises Broken at the first statement that is not allowed, or where something is missing."""
         for node in self.tree.body:
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                self.scope.later.add(node.targets[0].id)
+            if isinstance(node, ast.Assign):
+                self.scope.later |= {part.id for part in ast.walk(node.targets[0]) if isinstance(part, ast.Name)}
         for node in self.tree.body:
             self._statement(node)
         missing = [name for name in NEEDED if name not in self.scope.defined]
@@ -121,6 +121,9 @@ class _Module:
                     check_annotation(self.scope, node.annotation)
                 Constant(self.scope).check(value)
                 self.scope.constants.add(name)
+            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if len(names) == len(values):
+                for name, value in zip(names, values, strict=True):
+                    self._statement(ast.copy_location(ast.Assign(targets=[name], value=value), node))
             case ast.ClassDef():
                 self._define(node, node.name)
                 check_class(self.scope, node)

@@ -34,10 +34,30 @@ def judged(bench: Bench, store: RunStore, rounds: Sequence[tuple[Level, Sequence
     return asyncio.run(run())
 
 
-def test_every_failure_is_an_outcome_with_its_stage(bench: Bench, tmp_path: Path) -> None:
-    faults = ("compile", "launch", "wrong", "hang", "plan")
-    with new_store(tmp_path) as store:
-        outcomes = judged(bench, store, [("screen", [kernels.broken(what) for what in faults])])
+FAULTS = ("compile", "launch", "wrong", "hang", "plan")
+FIRST = kernels.running_sum()
+TWIN = FIRST.model_copy(update={"source": COMMENTED, "parent": FIRST.id})
+OTHER = FIRST.model_copy(update={"plan": kernels.plan("running_sum", threads=2)})
+BAD_TWIN = kernels.broken("wrong").model_copy(update={"source": f"// again\n{kernels.broken('wrong').source}"})
+
+
+@pytest.fixture(scope="module")
+def run(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Outcome]]:
+    """One evaluator's answers by candidate, and the run's folder."""
+    faults = [kernels.broken(what) for what in FAULTS]
+    with new_store(tmp_path_factory.mktemp("run")) as store:
+        rounds: list[tuple[Level, Sequence[Candidate]]] = [
+            ("screen", [FIRST, *faults, BAD_TWIN]),
+            ("screen", [TWIN, OTHER]),
+            ("full", [FIRST]),
+        ]
+        outcomes = judged(bench, store, rounds)
+        screened = {one.candidate: one for one in reversed(outcomes)}
+        return store.folder, screened
+
+
+def test_every_failure_is_an_outcome_with_its_stage(run: tuple[Path, dict[str, Outcome]]) -> None:
+    outcomes = [run[1][kernels.broken(what).id] for what in FAULTS]
     stages = [(o.status, o.failure.stage if o.failure else None) for o in outcomes]
     assert stages == [
         ("compile_error", "compile"),
@@ -51,37 +71,25 @@ def test_every_failure_is_an_outcome_with_its_stage(bench: Bench, tmp_path: Path
     assert "out7" in outcomes[4].failure.message
 
 
-def test_a_twin_is_not_judged_again_and_is_marked(bench: Bench, tmp_path: Path) -> None:
-    first = kernels.running_sum()
-    twin = first.model_copy(update={"source": COMMENTED, "parent": first.id})
-    other = first.model_copy(update={"plan": kernels.plan("running_sum", threads=2)})
-    with new_store(tmp_path) as store:
-        a, b, c = judged(bench, store, [("screen", [first]), ("screen", [twin, other])])
+def test_a_twin_is_not_judged_again_and_is_marked(run: tuple[Path, dict[str, Outcome]]) -> None:
+    a, b, c = (run[1][one.id] for one in (FIRST, TWIN, OTHER))
     assert (a.status, a.duplicate_of) == ("screened", None)
-    assert (b.status, b.duplicate_of) == ("screened", first.id)
-    assert (b.candidate, b.parent, b.estimated_us) == (twin.id, first.id, a.estimated_us)
+    assert (b.status, b.duplicate_of) == ("screened", FIRST.id)
+    assert (b.candidate, b.parent, b.estimated_us) == (TWIN.id, FIRST.id, a.estimated_us)
     assert b.verify_s is None
     assert c.duplicate_of is None
 
 
-def test_twins_of_one_batch_are_judged_once(bench: Bench, tmp_path: Path) -> None:
-    first = kernels.broken("wrong")
-    twin = first.model_copy(update={"source": f"// again\n{first.source}"})
-    with new_store(tmp_path) as store:
-        outcomes = judged(bench, store, [("screen", [first, twin])])
-    assert {o.status for o in outcomes} == {"wrong"}
-    assert sorted(o.duplicate_of is None for o in outcomes) == [False, True]
+def test_twins_of_one_batch_are_judged_once(run: tuple[Path, dict[str, Outcome]]) -> None:
+    both = [run[1][one.id] for one in (kernels.broken("wrong"), BAD_TWIN)]
+    assert {o.status for o in both} == {"wrong"}
+    assert sorted(o.duplicate_of is None for o in both) == [False, True]
 
 
-def test_twins_are_known_after_a_restart_and_at_full_level(bench: Bench, tmp_path: Path) -> None:
-    first = kernels.running_sum()
-    twin = first.model_copy(update={"source": COMMENTED})
-    with new_store(tmp_path) as store:
-        judged(bench, store, [("full", [first])])
-        folder = store.folder
-    with RunStore.open(folder) as store:
-        (again,) = judged(bench, store, [("full", [twin])])
-    assert (again.status, again.duplicate_of, again.shape_specific) == ("ok", first.id, True)
+def test_twins_are_known_after_a_restart_and_at_full_level(bench: Bench, run: tuple[Path, dict[str, Outcome]]) -> None:
+    with RunStore.open(run[0]) as store:
+        (again,) = judged(bench, store, [("full", [TWIN])])
+    assert (again.status, again.duplicate_of, again.shape_specific) == ("ok", FIRST.id, True)
 
 
 def test_line_numbers_are_no_part_of_a_binary(tmp_path: Path) -> None:

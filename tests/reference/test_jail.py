@@ -44,6 +44,8 @@ def test_an_approved_module_becomes_a_run_without_being_imported_here(tmp_path: 
     settings = OptimizeSettings(problem="", device="cpu", budget=2, verdicts=1, out=tmp_path / "runs")
     finished = optimize_bench(bench, settings, QuietDisplay())
     assert finished.exit_code == 0
+    assert finished.result.best is not None
+    assert finished.result.best.shape_specific is False
     assert loaded() == before
     config = json.loads((finished.folder / "manifest.json").read_text())["config"]
     assert config["approval"] == {"sha256": reference_hash(TEXT), "at": approval.at}
@@ -77,6 +79,7 @@ def test_this_process_refuses_to_run_it(tmp_path: Path) -> None:
         held_problem(ProblemRef(kind="reference", path=str(path)))
 
 
+@pytest.mark.slow
 def test_a_module_that_fails_or_never_ends_is_an_error_of_the_input(tmp_path: Path) -> None:
     wrong = module("return x @ x")
     with pytest.raises(UserError, match="line 9: forward raised"):
