@@ -161,7 +161,7 @@ async def evaluate(state: SearchState, runtime: Runtime[Context]) -> SearchState
         await evaluated(context, pending[:1], "screen")
     await evaluated(context, pending, "screen")
     trials = [*state["trials"], *state["pending"]]
-    incumbent = _incumbent(context, wishes.respecting(context, state, trials))
+    incumbent = incumbent_of(context, wishes.respecting(context, state, trials))
     tell_outcomes(context, state, incumbent)
     return {
         "trials": trials,
@@ -341,7 +341,8 @@ def _observations(context: Context, state: SearchState, space: SearchSpace) -> d
     return {role: observe(space, seen, role) for role in space.groups}
 
 
-def _incumbent(context: Context, trials: Sequence[TrialRef]) -> str | None:
+def incumbent_of(context: Context, trials: Sequence[TrialRef]) -> str | None:
+    """The cheapest correct one of the trials."""
     costs: dict[str, float] = {}
     for ref in trials:
         outcome = context.store.outcome(ref["candidate"])
