@@ -15,11 +15,12 @@ from warpsmith.app.audit import audit_problem
 from warpsmith.app.display import Display
 from warpsmith.app.freeform import means_for, specs_or_none
 from warpsmith.app.models import open_policy
+from warpsmith.app.reference import reopened
 from warpsmith.app.report import write_report
 from warpsmith.app.report_space import space_document
 from warpsmith.app.start import STDIN, Start, as_text, read_start
 from warpsmith.app.wording import count, verdict_text
-from warpsmith.app.workbench import Bench, open_bench, open_run, roof_for, write_manifest
+from warpsmith.app.workbench import Bench, bench_for, open_bench, open_run, roof_for, write_manifest
 from warpsmith.graph.run import SearchResult, run_search
 from warpsmith.graph.state import SearchSettings
 from warpsmith.kernels.errors import UserError
@@ -97,15 +98,26 @@ def run_optimize(settings: OptimizeSettings, display: Display) -> int:
     start = read_start(settings.start, settings.plan) if settings.start is not None else None
     settings = _as_before(settings)
     display.phase(f"reading {settings.problem}")
-    bench = open_bench(
-        settings.problem, device=settings.device, arch=settings.arch, overrides=settings.overrides,
-        inputs=settings.inputs, mode=settings.mode,
-    )  # fmt: skip
+    bench = _opened(settings)
     finished = optimize_bench(bench, settings, display, start=start)
     if settings.start == STDIN:
         display.note(summary(finished))
     display.result(document(finished), _piped(finished) if settings.start == STDIN else summary(finished))
     return finished.exit_code
+
+
+def _opened(settings: OptimizeSettings) -> Bench:
+    """The bench of the problem that is named; a resumed run whose module a model wrote keeps that one, and never runs
+    it here."""
+    if settings.resume is not None:
+        with RunStore.open(settings.resume, writable=False) as store:
+            held = reopened(store.manifest().config)
+        if held is not None:
+            return bench_for(held, device=settings.device, arch=settings.arch)
+    return open_bench(
+        settings.problem, device=settings.device, arch=settings.arch, overrides=settings.overrides,
+        inputs=settings.inputs, mode=settings.mode,
+    )  # fmt: skip
 
 
 def _piped(finished: Finished) -> str:
@@ -136,6 +148,8 @@ def optimize_bench(
             "problem": bench.problem.ref.model_dump(mode="json"), "given": settings.problem,
             "space": space_document(specs, bench.machine.model), "start_candidate": given.id if given else None,
         }  # fmt: skip
+        if bench.approval is not None:
+            problem["approval"] = bench.approval.document()
         write_manifest(store, bench, settings.config() | problem, settings.seed)
     with store:
         if given is not None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from warpsmith import __version__
+from warpsmith.app.reference import Approval
 from warpsmith.kernels.capture import capture
 from warpsmith.kernels.cost import estimate_us, floor_us
 from warpsmith.kernels.device import DeviceModel, model_for
@@ -61,6 +62,8 @@ class Bench:
     problem: Problem
     machine: Machine
     compiler: Compiler
+    approval: Approval | None = None
+    """Set where a model wrote the module."""
 
     @cached_property
     def graph(self) -> OpGraph:
@@ -106,8 +109,12 @@ class Bench:
         return Evaluator(
             self.problem.ref, self.problem.hash, self.machine.target, self.compiler, store=store, estimate=estimate,
             roof=roof, jobs=2, notify=notify, hidden=hidden, cross=self._cross(specs),
-            insight=Insight(self.machine.model, counters), foreign=self.foreign,
+            insight=Insight(self.machine.model, self._profiled(counters)), foreign=self.foreign,
         )  # fmt: skip
+
+    def _profiled(self, counters: Wanted) -> Wanted:
+        """ncu runs outside of the layers: it never runs a module that a model wrote."""
+        return "none" if self.problem.ref.kind == "reference" else counters
 
     def _cross(self, specs: Mapping[str, KernelSpec]) -> CrossExaminer | None:
         """On a GPU: the emulator's second opinion."""
@@ -129,11 +136,11 @@ def open_bench(
     return bench_for(problem, device=device, arch=arch)
 
 
-def bench_for(problem: Problem, *, device: str, arch: str | None) -> Bench:
-    """The same for a problem that is loaded already."""
+def bench_for(problem: Problem, *, device: str, arch: str | None, approval: Approval | None = None) -> Bench:
+    """The same for a problem that is loaded already; with the approval of one that a model wrote."""
     machine = find_machine(device, arch)
     compiler = Compiler(machine.target.arch, jobs=min(8, max(2, os.cpu_count() or 2)))
-    return Bench(problem, machine, compiler)
+    return Bench(problem, machine, compiler, approval)
 
 
 def find_machine(device: str, arch: str | None) -> Machine:

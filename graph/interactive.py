@@ -18,7 +18,7 @@ from langsmith import tracing_context
 
 from warpsmith.graph import wishes
 from warpsmith.graph.build import Compiled, build_graph
-from warpsmith.graph.nodes import best_of
+from warpsmith.graph.nodes import best_of, incumbent_of
 from warpsmith.graph.run import SUPERSTEPS_A_ROUND, make_context, open_saver, unusable
 from warpsmith.graph.state import NOTHING_MORE, Context, Emit, Means, SearchSettings, SearchState, Turn, evaluations
 from warpsmith.kernels.errors import UserError, WarpsmithError
@@ -134,6 +134,9 @@ class Interactive:
         if now.checkpoint is None:
             raise ValueError("a search that has not begun knows no wishes")
         values: dict[str, Any] = {**wishes_, "turns": self._turns(now, text), "pending": [], "stop": None}
+        if now.screened:
+            wished: Any = {**now.values, **values}
+            values["incumbent"] = incumbent_of(self.context, wishes.respecting(self.context, wished, wished["trials"]))
         await self._write(values, "evaluate" if now.screened else START)
 
     async def reopen(self) -> None:

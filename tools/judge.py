@@ -61,7 +61,8 @@ async def judge(evaluator: Evaluator, problem: Problem, folder: Path) -> Outcome
     """Loads a candidate folder, checks that its plan fits the problem, and gives the full verdict."""
     candidate = load_candidate(folder)
     limit = scratch_limit(evaluator.target.kind)
-    check_plan(candidate.plan, problem, folder / "launch.json", scratch_bytes=limit)
+    known = evaluator.foreign.operands if evaluator.foreign is not None else None
+    check_plan(candidate.plan, problem, folder / "launch.json", scratch_bytes=limit, operands=known)
     return (await evaluator.evaluate([candidate], level="full"))[0]
 
 
@@ -103,11 +104,18 @@ def plan_of(text: str, path: Path) -> LaunchPlan:
     return plan
 
 
-def check_plan(plan: LaunchPlan, problem: Problem, path: Path, *, scratch_bytes: int = SCRATCH_GPU) -> None:
+def check_plan(
+    plan: LaunchPlan,
+    problem: Problem,
+    path: Path,
+    *,
+    scratch_bytes: int = SCRATCH_GPU,
+    operands: tuple[Operand, ...] | None = None,
+) -> None:
     """Whether every name in the plan exists for this problem, every output is written by some step, and the
-    scratch buffers fit."""
+    scratch buffers fit. `operands` are the problem's where they are known already."""
     _check_scratch(plan, path, scratch_bytes)
-    operands = operands_of(problem)
+    operands = operands_of(problem) if operands is None else operands
     if not any(one.name.startswith("out") for one in operands):
         raise UserError(f"{problem.path}: forward returns no tensor: there is nothing to judge")
     check_operands(plan, operands, path)

@@ -77,7 +77,7 @@ def test_a_session_from_plan_to_export(chat: Callable[..., Terminal], desk: Path
             == 4
         )
         assert re.search(r"\d+\.\d+x", judged) is None
-        at_prompt(seen, "/lock vector=2", "vector is held at 2")
+        at_prompt(seen, "/lock vector=4", "vector is held at 4")
         at_prompt(seen, "/limit threads=256", "at most 256 threads a block")
         first = proposals(at_prompt(seen, "/run", "proposes:"))
         at_prompt(seen, "not these: I want larger blocks", "refused; the reason is kept")
@@ -92,7 +92,7 @@ def test_a_session_from_plan_to_export(chat: Callable[..., Terminal], desk: Path
         at_prompt(seen, "/why", "against", "by the cost model's estimates", "emulated:")
         at_prompt(seen, "/tree", "estimated *")
         at_prompt(seen, "/diff", "->")
-        at_prompt(seen, "/slots", "pinned: vector=2")
+        at_prompt(seen, "/slots", "pinned: vector=4")
         at_prompt(seen, SHIFT_TAB + "/cost", "mode auto", "models: none was asked", "on the emulator")
         seen.enter("/exit")
         assert seen.ends() == 0
@@ -101,16 +101,17 @@ def test_a_session_from_plan_to_export(chat: Callable[..., Terminal], desk: Path
     assert max(Counter(line["candidate"] for line in results).values()) == 1
 
     with chat("-c", "--out", "runs") as seen:
-        seen.ready()
-        assert "pinned: vector=2" in at_prompt(seen, "/history", "lock vector=2")
+        assert "pinned: vector=4" in seen.ready()
+        at_prompt(seen, "/history", "lock vector=4")
         at_prompt(seen, "typed and not sent" + CTRL_C, "press Up")
         seen.keys(UP)
         seen.sees("typed and not sent")
         seen.keys(CTRL_C)
         seen.ready()
-        at_prompt(seen, "/bench", "verified on emulator:sm_90", "best?")
+        at_prompt(seen, "/bench", "verified on emulator:sm_90")
         at_prompt(seen, "y", "written:")
-        at_prompt(seen, "/export cu out", "write cu to out?")
+        at_prompt(seen, "/export cu out")
+        seen.sees("write cu to out?")
         at_prompt(seen, "y", "launch.json")
         seen.keys(CTRL_D)
         assert seen.ends() == 0
@@ -121,6 +122,33 @@ def test_a_session_from_plan_to_export(chat: Callable[..., Terminal], desk: Path
     again = [json.loads(line) for line in (run / "results.jsonl").read_text().splitlines()]
     assert again[: len(results)] == results
     assert len(again) == len(results) + 1
+
+
+def test_ctrl_c_stops_at_a_boundary_and_twice_at_once(chat: Callable[..., Terminal], desk: Path) -> None:
+    with chat("p.py", "--device", "cpu", "--budget", "4", "--out", "stopped", "--approve", "auto") as seen:
+        seen.ready()
+        seen.enter("/run 2")
+        seen.sees("starting the judge")
+        seen.keys(CTRL_C)
+        seen.sees("stopping after this step")
+        seen.keys(CTRL_C)
+        seen.sees("stopped at once")
+        seen.ready()
+        seen.sees("interrupted; go on?")
+        seen.enter("y")
+        seen.sees("starting the judge")
+        seen.keys("/his" + CTRL_C)
+        seen.sees("stopping after this step")
+        assert seen.ready().count("quick check") == 4
+        seen.keys("\x15n\r")
+        seen.sees("stopped here")
+        at_prompt(seen, "/history", "round 1")
+        seen.enter("/exit")
+        assert seen.ends() == 0
+    assert "Traceback" not in seen.text
+    assert "/his" in seen.text
+    (run,) = (desk / "stopped").glob("*-p-*")
+    assert len((run / "results.jsonl").read_text().splitlines()) == 4
 
 
 def test_wrong_lines_and_keys_are_answered_without_a_traceback(chat: Callable[..., Terminal]) -> None:
