@@ -2,15 +2,19 @@
 
 import asyncio
 import os
+import signal
+import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from support.processes import alive, wait_until
 
 from warpsmith.kernels.errors import EnvironmentError_, SandboxTimeout, UserError, WorkerDied
+from warpsmith.sandbox.isolation.policy import Policy
 from warpsmith.sandbox.nursery import scrubbed
+from warpsmith.sandbox.runner import Runner
 from warpsmith.sandbox.worker import RemoteError, Worker
 
 SELF = "warpsmith.sandbox.selftest"
@@ -24,19 +28,8 @@ def with_worker(work):
     return asyncio.run(body())
 
 
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
 def gone(pid: int) -> bool:
-    for _ in range(100):
-        if not alive(pid):
-            return True
-        time.sleep(0.05)
-    return False
+    return wait_until(lambda: not alive(pid), 60)
 
 
 def test_answers_keep_state_and_large_data_until_retired():
@@ -151,3 +144,13 @@ def test_a_process_that_ended_between_two_calls_is_not_the_next_ones_fault():
         return first, await worker.call(f"{SELF}:count", None, timeout_s=20), worker.generation
 
     assert with_worker(work) == (1, 1, 2)
+
+
+def test_a_process_is_never_ended_for_its_number_alone():
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+    ours, theirs = socket.socketpair()
+    Runner(other.pid, ours, Policy()).kill()
+    theirs.close()
+    assert other.poll() is None
+    other.kill()
+    assert other.wait() == -signal.SIGKILL
