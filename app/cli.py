@@ -342,8 +342,19 @@ def report(
 
 
 @app.command()
-def doctor(json: JsonOpt = False) -> None:
+def doctor(
+    server: Annotated[
+        str | None,
+        typer.Option("--server", metavar="URL", help="Probe a model server instead, e.g. http://HOST:PORT/v1."),
+    ] = None,
+    model: Annotated[str | None, typer.Option("--model", help="With --server: the model to ask.")] = None,
+    json: JsonOpt = False,
+) -> None:
     """Say what this machine can do, what it lacks and how to mend that."""
+    if server is not None or model is not None:
+        from warpsmith.app.doctor_server import run_doctor_server
+
+        raise typer.Exit(run_doctor_server(server, model, json=json))
     from warpsmith.app.doctor_command import run_doctor
 
     raise typer.Exit(run_doctor(json=json))
