@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -64,11 +65,13 @@ def _askers(
 
 
 def _emit(store: RunStore, display: Display) -> Callable[[str, Mapping[str, Any]], None]:
-    """Events to the run folder and to whoever watches."""
+    """Events to the run folder and to whoever watches, one after the other: replies come in several threads."""
+    lock = threading.Lock()
 
     def emit(kind: str, data: Mapping[str, Any]) -> None:
-        if kind not in NOT_STORED:
-            store.event(kind, **data)
-        display.event(kind, data)
+        with lock:
+            if kind not in NOT_STORED:
+                store.event(kind, **data)
+            display.event(kind, data)
 
     return emit
