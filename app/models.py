@@ -35,7 +35,7 @@ def open_policy(
     given: Policy | None = None,
 ) -> Iterator[Policy]:
     """The policy of that name, with its models where it asks any; `given` stands for it. Replies of an earlier part of
-    the run are booked and used again. UserError for a price that a cap needs and nobody knows."""  # fmt: skip
+    the run are booked and used again. UserError for a price that a cap needs and nobody knows."""
     crew = crew_of(name) if given is None else None
     if crew is None:
         yield given or make_policy(name)
