@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, StrictInt
 from torch.utils import _pytree as pytree
 
 from warpsmith.kernels import jail
@@ -40,7 +40,7 @@ class StoredTensor(Record):
     """A small constant of forward, carried inside a ProblemRef."""
 
     dtype: str
-    shape: tuple[int, ...]
+    shape: tuple[StrictInt, ...]
     data: str
     """Base64 of the contiguous bytes."""
 
@@ -74,7 +74,7 @@ class ProblemRef(Record):
     overrides: dict[str, str] = Field(default_factory=dict)
     """Module-level constant -> Python literal."""
     inputs: str | None = None
-    sizes: tuple[tuple[int, ...] | None, ...] | None = None
+    sizes: tuple[tuple[StrictInt, ...] | None, ...] | None = None
     """Shapes, by flat position, that drawn tensor inputs are cut or repeated to; None: as drawn."""
     mode: Mode = "eval"
     approved: str | None = None

@@ -32,7 +32,7 @@ def export(store: RunStore, as_: Form, *, to: Path | None = None) -> tuple[Path,
         raise UserError(f"{store.folder} holds no verified candidate: continue it with --resume {store.folder}")
     candidate = store.get_candidate(outcome.candidate)
     folder = to or store.folder / "best"
-    with room_needed(folder):
+    with room_needed(folder, option="--to DIR"):
         folder.mkdir(parents=True, exist_ok=True)
         if as_ == "model_new":
             text = _text_of(store, candidate, outcome)

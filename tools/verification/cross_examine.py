@@ -19,7 +19,7 @@ from warpsmith.tools.workers import Workers
 
 FAULTS = {
     "out_of_bounds", "misaligned", "race", "uninitialized", "divergent_barrier", "deadlock", "trap", "inputs_changed",
-    "guard",
+    "guard", "state_kept", "by_address",
 }  # fmt: skip
 """What the emulator sees and a GPU need not show. That results differ is the GPU's to judge."""
 _TIMEOUT_S = 60.0
