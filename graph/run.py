@@ -21,6 +21,7 @@ from warpsmith.agents.registry import make_policy
 from warpsmith.agents.space import SpecSpace
 from warpsmith.graph.build import Compiled, build_graph
 from warpsmith.graph.nodes import best_of, trial_limit
+from warpsmith.graph.saver import CompressedSerializer, LeanSaver
 from warpsmith.graph.state import NOTHING_MORE, Context, Emit, Means, SearchSettings, SearchState, Stop, evaluations
 from warpsmith.kernels.errors import EnvironmentError_, UserError, WarpsmithError
 from warpsmith.kernels.family import KernelSpec
@@ -199,7 +200,8 @@ def lineage(store: RunStore, candidate: str) -> tuple[str, ...]:
 async def open_saver(store: RunStore) -> AsyncIterator[AsyncSqliteSaver]:
     """The run folder's checkpointer; UserError where the file is not a database."""
     path = store.folder / "checkpoints.db"
-    async with AsyncSqliteSaver.from_conn_string(str(path)) as saver:
+    async with LeanSaver.from_conn_string(str(path)) as saver:
+        saver.serde = CompressedSerializer()
         try:
             await saver.setup()
         except sqlite3.DatabaseError as error:
