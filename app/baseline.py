@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from warpsmith.app.display import Display
+from warpsmith.app.ending import interrupt_says
 from warpsmith.app.wording import duration
 from warpsmith.app.workbench import Bench, open_bench, roof_for, specs_of
 from warpsmith.kernels.errors import NotYetError
@@ -27,18 +28,20 @@ class BaselineSettings:
     inputs: str | None
     mode: str
     max_autotune: bool
+    jobs: int | None = None
 
 
 def run_baseline(settings: BaselineSettings, display: Display) -> int:
     """Exit code 0; EnvironmentError_ (4) without a GPU, since a time of another device would mislead."""
-    bench = open_bench(
-        settings.problem, device=settings.device, arch=settings.arch, overrides=settings.overrides,
-        inputs=settings.inputs, mode=settings.mode,
-    )  # fmt: skip
-    display.phase(f"timing baselines on {bench.machine.label}")
-    modes = [mode for mode in MODES if settings.max_autotune or mode != NOT_BY_DEFAULT]
-    measured = asyncio.run(measure_baselines(bench.problem.ref, bench.machine.target, modes=modes))
-    naive = asyncio.run(_naive(bench, display))
+    with interrupt_says("no time is told before all are measured; run the command again"):
+        bench = open_bench(
+            settings.problem, device=settings.device, arch=settings.arch, overrides=settings.overrides,
+            inputs=settings.inputs, mode=settings.mode, jobs=settings.jobs,
+        )  # fmt: skip
+        display.phase(f"timing baselines on {bench.machine.label}")
+        modes = [mode for mode in MODES if settings.max_autotune or mode != NOT_BY_DEFAULT]
+        measured = asyncio.run(measure_baselines(bench.problem.ref, bench.machine.target, modes=modes))
+        naive = asyncio.run(_naive(bench, display))
     document = measured.model_dump(mode="json") | {"naive": naive.model_dump(mode="json") if naive else None}
     display.result(document, _text(measured, naive))
     return 0

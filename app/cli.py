@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import enum
-import json as jsonlib
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from warpsmith import __version__
+from warpsmith.app.ending import fail, told
 from warpsmith.kernels.errors import UserError, WarpsmithError
+
+
+class _Group(TyperGroup):
+    """The commands. What ends one from outside is told here: typer itself would end without a word."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs the command that was named."""
+        with told():
+            try:
+                return super().invoke(ctx)
+            finally:
+                sys.stdout.flush()
+
 
 app = typer.Typer(
     name="warpsmith",
+    cls=_Group,
     help="Turns PyTorch modules into fast CUDA kernels that are verified at every step.",
     no_args_is_help=True,
     add_completion=False,
@@ -95,6 +110,13 @@ MaxTokensOpt = Annotated[
 ]
 MaxCallsOpt = Annotated[int | None, typer.Option("--max-calls", min=0, help="Requests to chat models.")]
 OutOpt = Annotated[Path, typer.Option("--out", help="Folder for run folders.")]
+JobsOpt = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs", min=1, max=256,
+        help="Compilers and emulator workers side by side (default: the cores this process may use, at most 16).",
+    ),
+]  # fmt: skip
 JsonOpt = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else.")]
 JsonlOpt = Annotated[bool, typer.Option("--jsonl", help="Events as JSON lines on stdout as they happen.")]
 QuietOpt = Annotated[bool, typer.Option("--quiet", help="No progress, only the result.")]
@@ -117,6 +139,7 @@ def _root(
 
 @app.command()
 def optimize(
+    ctx: typer.Context,
     problem: Annotated[
         str | None,
         typer.Argument(
@@ -156,6 +179,7 @@ def optimize(
     resume: Annotated[Path | None, typer.Option("--resume", help="Continue this run folder.")] = None,
     seed: SeedOpt = 0,
     out: OutOpt = Path("runs"),
+    jobs: JobsOpt = None,
     json: JsonOpt = False,
     jsonl: JsonlOpt = False,
     quiet: QuietOpt = False,
@@ -173,6 +197,7 @@ def optimize(
         mode=mode.value, precision=precision.value, policy=policy, budget=budget, verdicts=verdicts,
         minutes=minutes, max_cost=max_cost, max_tokens=max_tokens, max_calls=max_calls,
         counters=counters.value, resume=resume, start=start, plan=plan, seed=seed, out=out,
+        jobs=jobs, given=_given(ctx),
     )  # fmt: skip
     with display:
         raise typer.Exit(run_optimize(settings, display))
@@ -238,16 +263,22 @@ def judge(
     set_: SetOpt = None,
     inputs: InputsOpt = None,
     mode: ModeOpt = Mode.eval,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder in which a run folder with the verdict is made (default: none)."),
+    ] = None,
+    jobs: JobsOpt = None,
     json: JsonOpt = False,
+    jsonl: JsonlOpt = False,
     quiet: QuietOpt = False,
 ) -> None:
     """Full verdict on a candidate that someone else wrote."""
     from warpsmith.app.display import make_display
     from warpsmith.app.judge import JudgeSettings, run_judge
 
-    settings = JudgeSettings(problem=problem, candidate=candidate, device=device.value, arch=arch,
-                             overrides=_overrides(set_), inputs=inputs, mode=mode.value)  # fmt: skip
-    with make_display(json=json, jsonl=False, quiet=quiet) as display:
+    settings = JudgeSettings(problem=problem, candidate=candidate, device=device.value, arch=arch, out=out,
+                             overrides=_overrides(set_), inputs=inputs, mode=mode.value, jobs=jobs)  # fmt: skip
+    with make_display(json=json, jsonl=jsonl, quiet=quiet) as display:
         raise typer.Exit(run_judge(settings, display))
 
 
@@ -262,7 +293,9 @@ def baseline(
     max_autotune: Annotated[
         bool, typer.Option("--max-autotune", help="Also torch.compile max-autotune (minutes).")
     ] = False,
+    jobs: JobsOpt = None,
     json: JsonOpt = False,
+    jsonl: JsonlOpt = False,
     quiet: QuietOpt = False,
 ) -> None:
     """Eager, torch.compile and the naive kernel, timed."""
@@ -270,8 +303,8 @@ def baseline(
     from warpsmith.app.display import make_display
 
     settings = BaselineSettings(problem=problem, device=device.value, arch=arch, overrides=_overrides(set_),
-                                inputs=inputs, mode=mode.value, max_autotune=max_autotune)  # fmt: skip
-    with make_display(json=json, jsonl=False, quiet=quiet) as display:
+                                inputs=inputs, mode=mode.value, max_autotune=max_autotune, jobs=jobs)  # fmt: skip
+    with make_display(json=json, jsonl=jsonl, quiet=quiet) as display:
         raise typer.Exit(run_baseline(settings, display))
 
 
@@ -282,7 +315,10 @@ def export(
         ExportKind,
         typer.Option("--as", help="cu: kernel.cu and launch.json; model_new: a KernelBench ModelNew."),
     ] = ExportKind.model_new,
-    to: Annotated[Path | None, typer.Option("--to", help="Where to write (default: stdout for one file).")] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", help="Folder to write to, or a FILE.py of model_new (default: stdout; of cu, here)."),
+    ] = None,
     json: JsonOpt = False,
 ) -> None:
     """Write a run's best kernel in another form."""
@@ -306,8 +342,19 @@ def report(
 
 
 @app.command()
-def doctor(json: JsonOpt = False) -> None:
+def doctor(
+    server: Annotated[
+        str | None,
+        typer.Option("--server", metavar="URL", help="Probe a model server instead, e.g. http://HOST:PORT/v1."),
+    ] = None,
+    model: Annotated[str | None, typer.Option("--model", help="With --server: the model to ask.")] = None,
+    json: JsonOpt = False,
+) -> None:
     """Say what this machine can do, what it lacks and how to mend that."""
+    if server is not None or model is not None:
+        from warpsmith.app.doctor_server import run_doctor_server
+
+        raise typer.Exit(run_doctor_server(server, model, json=json))
     from warpsmith.app.doctor_command import run_doctor
 
     raise typer.Exit(run_doctor(json=json))
@@ -338,6 +385,14 @@ def _module_and_start(problem: str | None, start: str | None, ref: str | None) -
     return module, start
 
 
+def _given(ctx: typer.Context) -> frozenset[str]:
+    """Names of the options that the command line gives, whatever their values."""
+    found = {
+        name.rstrip("_") for name in ctx.params if getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE"
+    }
+    return frozenset("overrides" if name == "set" else name for name in found)
+
+
 def _must_exist(problem: str) -> None:
     """A file that is not there is told before the seconds that importing torch takes."""
     path = Path(problem.rpartition(":")[0] or problem)
@@ -345,20 +400,9 @@ def _must_exist(problem: str) -> None:
         raise UserError(f"{path}: no such file; check the path")
 
 
-def _fail(error: WarpsmithError) -> NoReturn:
-    typer.echo(f"error: {error}", err=True)
-    if "--json" in sys.argv:
-        document = {"error": {"message": str(error), "kind": type(error).__name__, "exit_code": error.exit_code}}
-        typer.echo(jsonlib.dumps(document, indent=2))
-    sys.exit(error.exit_code)
-
-
 def main() -> None:
-    """Entry point: errors of ours become one line and their exit code, an interrupt 130."""
+    """Runs the command line: errors become one line and their exit code, an interrupt 130 (SIGTERM 143)."""
     try:
         app()
     except WarpsmithError as error:
-        _fail(error)
-    except KeyboardInterrupt:
-        typer.echo("interrupted; everything finished so far is kept", err=True)
-        sys.exit(130)
+        fail(error)

@@ -49,7 +49,7 @@ class _Base:
 
     def __enter__(self) -> Self:
         sys.stdout.flush()
-        self._out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        self._out = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="backslashreplace")
         os.dup2(2, 1)
         return self
 

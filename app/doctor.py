@@ -29,7 +29,8 @@ _CUPY_WHEELS = ("cupy-cuda12x", "cupy-cuda13x", "cupy")
 
 
 def diagnose(*, runs_dir: Path = Path("runs"), cache_dir: Path | None = None) -> list[Check]:
-    """All checks, in a fixed order; none raises. `fail`: something that the product needs is missing."""
+    """All checks, in a fixed order; none raises. `fail`: something that the product needs is missing; `absent`: what is
+    not here and not needed."""
     cache = cache_dir or default_cache_dir()
     facts = probe()
     nvrtc = _nvrtc_or_none()
@@ -144,7 +145,8 @@ def check_driver(facts: DriverFacts) -> Check:
 def check_match(facts: DriverFacts, nvrtc: Nvrtc | None) -> Check:
     """The driver can load what this NVRTC makes, and NVRTC knows the GPUs."""
     if nvrtc is None or facts.cuda_version is None or not facts.devices:
-        return Check(name="driver and nvrtc", state="ok", detail="nothing to match: no GPU or no NVRTC")
+        detail, remedy = "nothing to match: no GPU or no NVRTC", "nothing to do without a GPU"
+        return Check(name="driver and nvrtc", state="absent", detail=detail, remedy=remedy)
     driver_major = int(facts.cuda_version.split(".")[0])
     detail = f"driver CUDA {facts.cuda_version}, NVRTC {nvrtc.version}"
     if driver_major < nvrtc.major:
@@ -173,7 +175,10 @@ def check_cupy(facts: DriverFacts, wheels: tuple[str, ...]) -> Check:
         remedy = f"pip uninstall -y {' '.join(wheels)}, then install the one for your driver"
         return Check(name="cupy", state="fail", detail=f"{' and '.join(wheels)} together", remedy=remedy)
     if not facts.devices:
-        return Check(name="cupy", state="ok", detail=f"{wheels[0]} installed" if wheels else "not needed without a GPU")
+        if wheels:
+            return Check(name="cupy", state="ok", detail=f"{wheels[0]} installed")
+        remedy = "nothing to do without a GPU"
+        return Check(name="cupy", state="absent", detail="not installed", remedy=remedy)
     major = int((facts.cuda_version or "13").split(".")[0])
     wanted = f"cupy-cuda{min(max(major, 12), 13)}x"
     if not wheels:
@@ -228,7 +233,8 @@ def check_disk(name: str, folder: Path, usage: Callable[[Path], int] | None = No
 def check_profiler(facts: DriverFacts) -> Check:
     """Nsight Compute, which gives hardware counters on a GPU."""
     if not facts.devices:
-        return Check(name="ncu", state="ok", detail="not needed without a GPU; the emulator counts")
+        remedy = "nothing to do without a GPU: the emulator counts"
+        return Check(name="ncu", state="absent", detail="not looked for without a GPU", remedy=remedy)
     found = counters_ncu.probe()
     if isinstance(found, counters_ncu.Ncu):
         return Check(name="ncu", state="ok", detail=f"{found.path}; nothing forbids reading counters")

@@ -6,7 +6,8 @@ from typing import Literal
 
 from warpsmith.kernels.records import Record
 
-State = Literal["ok", "warn", "fail"]
+State = Literal["ok", "absent", "warn", "fail"]
+"""`absent`: not here, and nothing needs it; what is lost without it is in the remedy."""
 
 
 class Check(Record):

@@ -3,24 +3,59 @@
 from __future__ import annotations
 
 import json as jsonlib
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Literal
 
 import typer
 
+from warpsmith.app.ending import interrupt_says
+from warpsmith.kernels.errors import UserError
 from warpsmith.tools.export import export
-from warpsmith.tools.runs.store import RunStore
+from warpsmith.tools.runs.store import RunStore, room_needed, write_atomically
+
+Form = Literal["cu", "model_new"]
+INTERRUPTED = "the run is as it was, and no file is half written; run the command again"
 
 
-def run_export(run: Path, as_: Literal["cu", "model_new"], to: Path | None, *, json: bool) -> int:
+def run_export(run: Path, as_: Form, to: Path | None, *, json: bool) -> int:
     """Writes the files to `--to`; without it one file goes to stdout and several to the current folder."""
-    with RunStore.open(run, writable=False) as store:
-        if to is None and as_ == "model_new" and not json:
-            with tempfile.TemporaryDirectory() as folder:
-                (written,) = export(store, as_, to=Path(folder))
-                typer.echo(written.read_text(), nl=False)
-            return 0
-        files = [str(path) for path in export(store, as_, to=to or Path())]
-    typer.echo(jsonlib.dumps({"files": files}) if json else "\n".join(files))
-    return 0
+    with interrupt_says(INTERRUPTED):
+        file = _file(as_, to)
+        with RunStore.open(run, writable=False) as store:
+            if file is not None or (to is None and as_ == "model_new" and not json):
+                text = _text(store)
+                if file is None:
+                    typer.echo(text, nl=False)
+                    return 0
+                with room_needed(file, option="--to FILE"):
+                    write_atomically(file, text.encode())
+                files = [str(file)]
+            else:
+                files = [str(path) for path in export(store, as_, to=to or Path())]
+        typer.echo(jsonlib.dumps({"files": files}) if json else "\n".join(files))
+        return 0
+
+
+def _text(store: RunStore) -> str:
+    """The one file of `model_new`."""
+    folder = Path(tempfile.mkdtemp())
+    try:
+        (written,) = export(store, "model_new", to=folder)
+        return written.read_text()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _file(as_: Form, to: Path | None) -> Path | None:
+    """`to` where it names the file itself; None where it is a folder. A name with an ending that is no folder yet was
+    meant as a file: UserError where that form cannot be one."""
+    if to is None or to.is_dir():
+        return None
+    if as_ == "model_new" and to.suffix == ".py":
+        return to
+    if to.suffix or to.exists():
+        wanted = "a folder, or a file whose name ends in .py" if as_ == "model_new" else "a folder for two files"
+        raise UserError(f"--to {to}: --as {as_} takes {wanted}; make the folder first if its name has a dot")
+    return None

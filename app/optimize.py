@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +14,26 @@ from warpsmith.agents.policy import Policy, Writer
 from warpsmith.agents.registry import crew_of
 from warpsmith.app.audit import audit_problem
 from warpsmith.app.display import Display
+from warpsmith.app.ending import interrupt_code, interrupt_says
+from warpsmith.app.finish import write_extras
 from warpsmith.app.freeform import means_for, specs_or_none
 from warpsmith.app.models import open_policy
-from warpsmith.app.report import write_report
+from warpsmith.app.reference import reopened
 from warpsmith.app.report_space import space_document
+from warpsmith.app.resume import kept
 from warpsmith.app.start import STDIN, Start, as_text, read_start
 from warpsmith.app.wording import count, verdict_text
-from warpsmith.app.workbench import Bench, open_bench, open_run, roof_for, write_manifest
+from warpsmith.app.workbench import Bench, bench_for, open_bench, open_run, roof_for, write_manifest
 from warpsmith.graph.run import SearchResult, run_search
 from warpsmith.graph.state import SearchSettings
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.family import KernelSpec
-from warpsmith.kernels.records import SCHEMA_VERSION
-from warpsmith.tools.export import export
+from warpsmith.kernels.records import SCHEMA_VERSION, Candidate
 from warpsmith.tools.profiling.insight import Wanted
 from warpsmith.tools.runs.store import RunStore
 
-INTERRUPTED = 130
+RENEWABLE = ("budget", "verdicts", "minutes", "max_cost", "max_tokens", "max_calls", "counters")
+"""Settings that a resumed run may be given anew."""
 NOTHING_VERIFIED = 1
 BUDGET_ENDED = 3
 
@@ -60,6 +64,9 @@ class OptimizeSettings:
     """The launch plan of a start that has none beside it."""
     seed: int = 0
     out: Path = Path("runs")
+    jobs: int | None = None
+    given: frozenset[str] = frozenset()
+    """Names of the settings that the command line gives; a resumed run keeps its own values of the others."""
 
     def caps(self) -> Caps:
         """What may be spent on models."""
@@ -70,6 +77,7 @@ class OptimizeSettings:
     def config(self) -> dict[str, Any]:
         """What the manifest records."""
         plain = asdict(self) | {"overrides": dict(self.overrides)}
+        del plain["given"]
         return {name: str(value) if isinstance(value, Path) else value for name, value in plain.items()}
 
 
@@ -85,7 +93,7 @@ class Finished:
     def exit_code(self) -> int:
         """As in docs/interface.md."""
         if self.result.interrupted:
-            return INTERRUPTED
+            return interrupt_code(self.result.drained_by)
         if self.result.best is not None:
             return 0
         return BUDGET_ENDED if self.result.stop in ("minutes", "cap") else NOTHING_VERIFIED
@@ -93,19 +101,31 @@ class Finished:
 
 def run_optimize(settings: OptimizeSettings, display: Display) -> int:
     """Runs the command and shows the result; returns the exit code."""
-    _refuse_early(settings)
-    start = read_start(settings.start, settings.plan) if settings.start is not None else None
-    settings = _as_before(settings)
-    display.phase(f"reading {settings.problem}")
-    bench = open_bench(
-        settings.problem, device=settings.device, arch=settings.arch, overrides=settings.overrides,
-        inputs=settings.inputs, mode=settings.mode,
-    )  # fmt: skip
-    finished = optimize_bench(bench, settings, display, start=start)
+    with interrupt_says("nothing was evaluated yet; run the command again"):
+        _refuse_early(settings)
+        start = read_start(settings.start, settings.plan) if settings.start is not None else None
+        settings = _as_before(settings)
+        display.phase(f"reading {settings.problem}")
+        bench = _opened(settings)
+        finished = optimize_bench(bench, settings, display, start=start)
     if settings.start == STDIN:
         display.note(summary(finished))
     display.result(document(finished), _piped(finished) if settings.start == STDIN else summary(finished))
     return finished.exit_code
+
+
+def _opened(settings: OptimizeSettings) -> Bench:
+    """The bench of the problem that is named; a resumed run whose module a model wrote keeps that one, and never runs
+    it here."""
+    if settings.resume is not None:
+        with RunStore.open(settings.resume, writable=False) as store:
+            held = reopened(store.manifest().config)
+        if held is not None:
+            return bench_for(held, device=settings.device, arch=settings.arch, jobs=settings.jobs)
+    return open_bench(
+        settings.problem, device=settings.device, arch=settings.arch, overrides=settings.overrides,
+        inputs=settings.inputs, mode=settings.mode, jobs=settings.jobs,
+    )  # fmt: skip
 
 
 def _piped(finished: Finished) -> str:
@@ -128,16 +148,11 @@ def optimize_bench(
     given = start.candidate(bench.operands, scratch_bytes=bench.foreign.scratch_bytes) if start else None
     writes = isinstance(policy, Writer) if policy is not None else crew_of(settings.policy) is not None
     specs = specs_or_none(bench, writes=writes)
-    if settings.resume is not None:
-        store = open_run(settings.resume, bench)
+    if settings.resume is None:
+        store = _new_run(bench, specs, settings, given)
     else:
-        store = RunStore.create(Path(bench.problem.ref.path).stem, settings.out)
-        problem = {
-            "problem": bench.problem.ref.model_dump(mode="json"), "given": settings.problem,
-            "space": space_document(specs, bench.machine.model), "start_candidate": given.id if given else None,
-        }  # fmt: skip
-        write_manifest(store, bench, settings.config() | problem, settings.seed)
-    with store:
+        store = _old_run(settings.resume, bench, settings)
+    with store, interrupt_says(f"everything finished so far is kept; go on with --resume {store.folder}"):
         if given is not None:
             store.put_candidate(given)
         what = bench.plan().describe().splitlines()[0] if specs else "no family covers it: free-form"
@@ -146,25 +161,33 @@ def optimize_bench(
             result = asyncio.run(_search(bench, specs, store, settings, display, opened))
         if result.best is not None:
             store.write_best(store.get_candidate(result.best.candidate), result.best)
-            _write_model_new(store, display)
-        _write_report(store, display)
+        write_extras(store, result.best is not None, display)
         return Finished(store.folder, result, bench.machine.label)
 
 
-def _write_model_new(store: RunStore, display: Display) -> None:
-    """A live module has no source file to export; that takes nothing from the run."""
-    try:
-        export(store, "model_new")
-    except UserError as error:
-        display.note(f"no model_new.py: {error}")
+def _new_run(
+    bench: Bench, specs: Mapping[str, KernelSpec], settings: OptimizeSettings, given: Candidate | None
+) -> RunStore:
+    """A run folder with its manifest."""
+    store = RunStore.create(Path(bench.problem.ref.path).stem, settings.out)
+    problem = {
+        "problem": bench.problem.ref.model_dump(mode="json"), "given": settings.problem,
+        "space": space_document(specs, bench.machine.model), "start_candidate": given.id if given else None,
+    }  # fmt: skip
+    if bench.approval is not None:
+        problem["approval"] = bench.approval.document()
+    write_manifest(store, bench, settings.config() | problem, settings.seed)
+    return store
 
 
-def _write_report(store: RunStore, display: Display) -> None:
-    """A page more or less takes nothing from the run."""
-    try:
-        write_report(store)
-    except UserError as error:
-        display.note(f"no report.html: {error}")
+def _old_run(folder: Path, bench: Bench, settings: OptimizeSettings) -> RunStore:
+    """The run to go on with; its manifest takes the limits that it was given anew."""
+    store = open_run(folder, bench)
+    manifest = store.manifest()
+    limits = {name: getattr(settings, name) for name in RENEWABLE}
+    if any(manifest.config.get(name) != value for name, value in limits.items()):
+        store.write_manifest(manifest.model_copy(update={"config": manifest.config | limits}))
+    return store
 
 
 async def _search(
@@ -200,19 +223,21 @@ def _refuse_early(settings: OptimizeSettings) -> None:
     """Faults of the flags that need no problem to be seen."""
     if settings.precision != "exact":
         raise UserError(f"--precision {settings.precision} is not there yet; use --precision exact")
+    for name, value in (("--minutes", settings.minutes), ("--max-cost", settings.max_cost)):
+        if value is not None and not isfinite(value):
+            raise UserError(f"{name} {value}: give a number, or leave it out for no limit")
     crew_of(settings.policy)
 
 
 def _as_before(settings: OptimizeSettings) -> OptimizeSettings:
-    """A run that is resumed keeps its sizes, inputs and mode where the command line says nothing of them."""
-    if settings.resume is None or settings.overrides or settings.inputs:
+    """A run that is resumed keeps its settings where the command line says nothing of them, and is refused where the
+    command line says otherwise."""
+    if settings.resume is None:
         return settings
     with RunStore.open(settings.resume, writable=False) as store:
-        before = store.manifest().config
-    return replace(
-        settings, overrides=before.get("overrides") or {}, inputs=before.get("inputs"),
-        mode=before.get("mode", settings.mode),
-    )  # fmt: skip
+        manifest = store.manifest()
+    given = {name: getattr(settings, name) for name in settings.given if hasattr(settings, name)}
+    return replace(settings, **kept(manifest, settings.resume, given))
 
 
 def document(finished: Finished) -> dict[str, Any]:

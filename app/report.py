@@ -17,6 +17,7 @@ from markupsafe import Markup
 from warpsmith import __version__
 from warpsmith.app import report_charts as charts
 from warpsmith.app import report_format as words
+from warpsmith.app.ending import interrupt_says
 from warpsmith.app.report_facts import Facts, gather
 from warpsmith.kernels.errors import UserError
 from warpsmith.tools.runs.store import RunStore, room_needed, write_atomically
@@ -27,12 +28,13 @@ _TEMPLATES = Path(__file__).parent / "templates"
 
 def run_report(run: Path, to: Path | None, *, json: bool) -> int:
     """Writes the report of a run and says where; with `json` prints the same facts instead. Exit code 0."""
-    with RunStore.open(run, writable=False, skip_broken=True) as store:
-        facts = gather(store)
-    if json:
-        print(jsonlib.dumps(_plain(facts), indent=2, allow_nan=False))
-        return 0
-    print(write_page(facts, to or run / NAME))
+    with interrupt_says("the run is as it was, and so is an older page; run the command again"):
+        with RunStore.open(run, writable=False, skip_broken=True) as store:
+            facts = gather(store)
+        if json:
+            print(jsonlib.dumps(_plain(facts), indent=2, allow_nan=False))
+        else:
+            print(write_page(facts, to or run / NAME))
     return 0
 
 
@@ -54,7 +56,7 @@ def write_page(facts: Facts, path: Path) -> Path:
     """Writes the page. UserError where the place cannot be written."""
     if path.is_dir():
         raise UserError(f"{path} is a folder: name a file with --to, e.g. {path / NAME}")
-    with room_needed(path):
+    with room_needed(path, option="--to FILE"):
         write_atomically(path, page(facts).encode())
     return path
 

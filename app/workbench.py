@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import platform
 import subprocess
 from collections.abc import Mapping
@@ -13,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from warpsmith import __version__
+from warpsmith.app.cores import default_jobs
+from warpsmith.app.reference import Approval
 from warpsmith.kernels.capture import capture
 from warpsmith.kernels.cost import estimate_us, floor_us
 from warpsmith.kernels.device import DeviceModel, model_for
@@ -23,6 +24,7 @@ from warpsmith.kernels.opgraph import OpGraph
 from warpsmith.kernels.plan import Plan, plan
 from warpsmith.kernels.problem import Problem, load_problem
 from warpsmith.kernels.records import Candidate, CompileReport, RunManifest
+from warpsmith.sandbox.cuda.memory import limit_bytes
 from warpsmith.tools.compile import Compiler
 from warpsmith.tools.evaluate import Evaluator
 from warpsmith.tools.foreign import Foreign
@@ -61,6 +63,10 @@ class Bench:
     problem: Problem
     machine: Machine
     compiler: Compiler
+    jobs: int
+    """Processes that work side by side: compilers, and workers of the emulator."""
+    approval: Approval | None = None
+    """Set where a model wrote the module."""
 
     @cached_property
     def graph(self) -> OpGraph:
@@ -105,15 +111,20 @@ class Bench:
         hidden = self._hidden(specs, self.machine.target.kind)
         return Evaluator(
             self.problem.ref, self.problem.hash, self.machine.target, self.compiler, store=store, estimate=estimate,
-            roof=roof, jobs=2, notify=notify, hidden=hidden, cross=self._cross(specs),
-            insight=Insight(self.machine.model, counters), foreign=self.foreign,
+            roof=roof, jobs=self.jobs, notify=notify, hidden=hidden, cross=self._cross(specs),
+            insight=Insight(self.machine.model, self._profiled(counters)), foreign=self.foreign,
         )  # fmt: skip
+
+    def _profiled(self, counters: Wanted) -> Wanted:
+        """ncu runs outside of the layers: it never runs a module that a model wrote."""
+        return "none" if self.problem.ref.kind == "reference" else counters
 
     def _cross(self, specs: Mapping[str, KernelSpec]) -> CrossExaminer | None:
         """On a GPU: the emulator's second opinion."""
         if self.machine.target.kind != "gpu":
             return None
-        jobs = max(1, min(6, (os.cpu_count() or 2) // 3))
+        # The compilers and the GPU's own worker want cores as well.
+        jobs = max(1, min(6, self.jobs // 3))
         return CrossExaminer(self.problem, self._hidden(specs, "cpu"), self.compiler, jobs=jobs)
 
     def _hidden(self, specs: Mapping[str, KernelSpec], kind: str) -> HiddenShapes:
@@ -122,23 +133,28 @@ class Bench:
 
 
 def open_bench(
-    target: str, *, device: str, arch: str | None, overrides: Mapping[str, str], inputs: str | None, mode: str
-) -> Bench:
+    target: str, *, device: str, arch: str | None, overrides: Mapping[str, str], inputs: str | None, mode: str,
+    jobs: int | None = None,
+) -> Bench:  # fmt: skip
     """Load the problem, find the machine, open its compiler. Every fault of the input is a UserError."""
     problem = load_problem(target, overrides=overrides, inputs=inputs, mode="train" if mode == "train" else "eval")
-    return bench_for(problem, device=device, arch=arch)
+    return bench_for(problem, device=device, arch=arch, jobs=jobs)
 
 
-def bench_for(problem: Problem, *, device: str, arch: str | None) -> Bench:
-    """The same for a problem that is loaded already."""
+def bench_for(
+    problem: Problem, *, device: str, arch: str | None, jobs: int | None = None, approval: Approval | None = None
+) -> Bench:
+    """The same for a problem that is loaded already, with the approval of one that a model wrote. `jobs`: None takes
+    what the machine's cores allow."""
     machine = find_machine(device, arch)
-    compiler = Compiler(machine.target.arch, jobs=min(8, max(2, os.cpu_count() or 2)))
-    return Bench(problem, machine, compiler)
+    jobs = jobs or default_jobs()
+    return Bench(problem, machine, Compiler(machine.target.arch, jobs=jobs), jobs, approval)
 
 
 def find_machine(device: str, arch: str | None) -> Machine:
     """The GPU if there is one and it is wanted, else the emulator. EnvironmentError_ for `gpu` without one."""
     if device != "cpu":
+        limit_bytes()  # A number that cannot be read is the user's mistake, to be told before anything starts.
         found = _gpu()
         if found is not None:
             model, driver = found
@@ -196,15 +212,18 @@ def versions(compiler: Compiler) -> dict[str, str]:
 
 
 def write_manifest(store: RunStore, bench: Bench, config: Mapping[str, Any], seed: int) -> None:
-    """manifest.json of a new run."""
-    store.write_manifest(
-        RunManifest(
-            run_id=store.run_id, created=utc_now(), config=dict(config), versions=versions(bench.compiler),
-            commit=_commit(), device=bench.machine.label, arch=bench.machine.target.arch,
-            driver=bench.machine.driver, seed=seed, problem_hash=bench.problem.hash,
-            problem_path=str(bench.problem.ref.path),
-        )
+    """manifest.json of a new run; where it cannot be written, the run is taken away again."""
+    manifest = RunManifest(
+        run_id=store.run_id, created=utc_now(), config=dict(config), versions=versions(bench.compiler),
+        commit=_commit(), device=bench.machine.label, arch=bench.machine.target.arch,
+        driver=bench.machine.driver, seed=seed, problem_hash=bench.problem.hash,
+        problem_path=str(bench.problem.ref.path),
     )  # fmt: skip
+    try:
+        store.write_manifest(manifest)
+    except BaseException:
+        store.discard()
+        raise
 
 
 def open_run(folder: Path, bench: Bench) -> RunStore:

@@ -33,6 +33,7 @@ def main() -> int:
         hostile, each=12, target=target, level="full" if target.kind == "cpu" else "screen",
         limits=Limits(verify_s=VERIFY_S if target.kind == "cpu" else 60.0), compile_s=COMPILE_S, launch_s=launch_s,
         rows=16 if target.kind == "cpu" else 512, cols=300 if target.kind == "cpu" else 4096,
+        tell=lambda text: print(text, flush=True),
     )  # fmt: skip
     Path(sys.argv[1]).write_text(table(report, hostile, place))
     print(

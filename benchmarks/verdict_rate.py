@@ -2,7 +2,7 @@
 
 usage: python benchmarks/verdict_rate.py [--each 20] [--out FOLDER] FILE[,NAME=LITERAL...] ...     (needs an NVIDIA GPU)
 
-Writes verdict_rate.json and prints a Markdown table. The first verdict of a problem, with references and torch.compile,
+Writes verdict_rate.json and verdict_rate.md. The first verdict of a problem, with references and torch.compile,
 is given apart: it is paid once a run.
 """
 
@@ -16,6 +16,8 @@ import statistics
 import threading
 import time
 from pathlib import Path
+
+import torch
 
 from warpsmith.app.workbench import open_bench, roof_for, specs_of
 from warpsmith.kernels.family import KernelSpec
@@ -84,6 +86,7 @@ async def rate(target: str, each: int) -> dict[str, object]:
             outcomes = await evaluator.evaluate(candidates[1:], level="full")
             taken = time.perf_counter() - began
     return {
+        "device": f"{bench.machine.label}, torch {torch.__version__}, driver {bench.machine.driver}",
         "problem": Path(path).stem, "overrides": overrides, "verdicts": len(outcomes), "seconds": taken,
         "per_minute": 60 * len(outcomes) / taken, "first_s": first_s,
         "busy": statistics.fmean(meter.readings) / 100 if meter.readings else None,
@@ -114,18 +117,36 @@ def main() -> None:
         rows.append(asyncio.run(rate(target, arguments.each)))
         print(json.dumps(rows[-1]), flush=True)
         (arguments.out / "verdict_rate.json").write_text(json.dumps(rows, indent=1))
+        (arguments.out / "verdict_rate.md").write_text(report(rows))
+    print("\n" + report(rows))
+
+
+def report(rows: list[dict[str, object]]) -> str:
+    """The figures as Markdown."""
     total, taken = sum(int(str(row["verdicts"])) for row in rows), sum(float(str(row["seconds"])) for row in rows)
-    print(f"\n{total} full verdicts in {taken:.1f} s: {60 * total / taken:.0f} a minute.\n")
-    print(
-        "| problem | verdicts a minute | GPU s a verdict | verify s | time s | GPU busy | first verdict s | statuses |"
-    )
-    print("|---|---|---|---|---|---|---|---|")
+    lines = [
+        "# Full verdicts a minute\n",
+        f"{total} full verdicts in {taken:.1f} s: {60 * total / taken:.0f} a minute. Distinct candidates of one family "
+        "a problem, judged in one batch, with hidden shapes and the emulator's second opinion. The first verdict of a "
+        "problem makes references and torch.compile's baseline and is not counted. Busy: mean of NVML's utilisation, "
+        "read every 0.1 s.\n",
+        f"{rows[0].get('device', 'device not recorded')}; `python benchmarks/verdict_rate.py`\n",
+        "| problem | sizes | verdicts a minute | GPU s a verdict | verify s | time s | GPU busy | first verdict s "
+        "| statuses |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
     for row in rows:
-        busy = f"{row['busy']:.0%}" if row["busy"] is not None else "not known"
-        print(
-            f"| {row['problem']} | {row['per_minute']:.0f} | {row['gpu_s']:.2f} | {row['verify_s']:.2f} "
-            f"| {row['time_s']:.2f} | {busy} | {row['first_s']:.1f} | {row['statuses']} |"
+        busy = f"{float(str(row['busy'])):.0%}" if row["busy"] is not None else "not known"
+        overrides, statuses_ = row["overrides"], row["statuses"]
+        assert isinstance(overrides, dict)
+        assert isinstance(statuses_, dict)
+        sizes = ", ".join(f"{name}={value}" for name, value in overrides.items()) or "as declared"
+        counts = ", ".join(f"{n} {name}" for name, n in statuses_.items())
+        lines.append(
+            f"| {row['problem']} | {sizes} | {row['per_minute']:.0f} | {row['gpu_s']:.2f} | {row['verify_s']:.2f} "
+            f"| {row['time_s']:.2f} | {busy} | {row['first_s']:.1f} | {counts} |"
         )
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

@@ -55,7 +55,8 @@ async def plan(state: SearchState, runtime: Runtime[Context]) -> SearchState:
         "next": "propose",
     }
     given = given_ref(context)
-    pending = [slotted_ref(context, i, values, "start", role, None, 0) for i, values, role in openings(context, state)]
+    root = context.settings.start_candidate
+    pending = [slotted_ref(context, i, values, "start", role, root, 0) for i, values, role in openings(context, state)]
     if given is not None:
         pending = [given, *pending]
     if not context.specs:
@@ -154,7 +155,11 @@ async def write(state: SearchState, runtime: Runtime[Context]) -> SearchState:
 async def evaluate(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     """Screens the pending candidates; what the store already answers is not taken again."""
     context = runtime.context
-    await evaluated(context, [ref["candidate"] for ref in state["pending"]], "screen")
+    pending = [ref["candidate"] for ref in state["pending"]]
+    if pending[:1] == [context.settings.start_candidate]:
+        # What others are to beat comes first: the rest may take the whole budget of time.
+        await evaluated(context, pending[:1], "screen")
+    await evaluated(context, pending, "screen")
     trials = [*state["trials"], *state["pending"]]
     incumbent = incumbent_of(context, wishes.respecting(context, state, trials))
     tell_outcomes(context, state, incumbent)

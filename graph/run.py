@@ -21,8 +21,9 @@ from warpsmith.agents.registry import make_policy
 from warpsmith.agents.space import SpecSpace
 from warpsmith.graph.build import Compiled, build_graph
 from warpsmith.graph.nodes import best_of, trial_limit
+from warpsmith.graph.saver import CompressedSerializer, LeanSaver
 from warpsmith.graph.state import NOTHING_MORE, Context, Emit, Means, SearchSettings, SearchState, Stop, evaluations
-from warpsmith.kernels.errors import UserError, WarpsmithError
+from warpsmith.kernels.errors import EnvironmentError_, UserError, WarpsmithError
 from warpsmith.kernels.family import KernelSpec
 from warpsmith.kernels.records import Outcome
 from warpsmith.tools.null import EvaluatorLike
@@ -46,6 +47,8 @@ class SearchResult:
     elapsed_s: float
     lineage: tuple[str, ...] = ()
     """Candidate ids from the first ancestor to the best."""
+    drained_by: str | None = None
+    """What asked for the end of an interrupted search, e.g. `SIGTERM`."""
 
     @property
     def interrupted(self) -> bool:
@@ -99,7 +102,7 @@ async def run_search(
                 error.__notes__ = []
                 raise
         state = (await graph.aget_state(config)).values
-        return _result(context, state, interrupted)
+        return _result(context, state, control.drain_reason if interrupted else None)
 
 
 def make_context(
@@ -169,16 +172,17 @@ async def _entry(
     return False
 
 
-def _result(context: Context, state: Mapping[str, Any], interrupted: bool) -> SearchResult:
+def _result(context: Context, state: Mapping[str, Any], drained_by: str | None) -> SearchResult:
     confirmed: list[str] = state.get("confirmed", [])
     best = best_of(context, confirmed)
     return SearchResult(
         best=best,
         screened=evaluations(state.get("trials", [])),
         full_verdicts=len(confirmed),
-        stop="interrupted" if interrupted else state.get("stop"),
+        stop="interrupted" if drained_by else state.get("stop"),
         elapsed_s=context.elapsed(),
         lineage=lineage(context.store, best.candidate) if best else (),
+        drained_by=drained_by,
     )
 
 
@@ -196,7 +200,8 @@ def lineage(store: RunStore, candidate: str) -> tuple[str, ...]:
 async def open_saver(store: RunStore) -> AsyncIterator[AsyncSqliteSaver]:
     """The run folder's checkpointer; UserError where the file is not a database."""
     path = store.folder / "checkpoints.db"
-    async with AsyncSqliteSaver.from_conn_string(str(path)) as saver:
+    async with LeanSaver.from_conn_string(str(path)) as saver:
+        saver.serde = CompressedSerializer()
         try:
             await saver.setup()
         except sqlite3.DatabaseError as error:
@@ -204,11 +209,20 @@ async def open_saver(store: RunStore) -> AsyncIterator[AsyncSqliteSaver]:
         yield saver
 
 
-def unusable(store: RunStore, error: sqlite3.DatabaseError) -> UserError:
+def unusable(store: RunStore, error: sqlite3.DatabaseError) -> WarpsmithError:
     """What to tell the user of checkpoints that cannot be read or written."""
     # The low byte is the primary code; an I/O error of SQLite is a disk that takes no more.
-    if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
         return no_room(store.folder, str(error))
+    path = store.folder / "checkpoints.db"
+    if code == sqlite3.SQLITE_NOMEM or (code == sqlite3.SQLITE_CANTOPEN and not path.is_dir()):
+        return EnvironmentError_(
+            f"{path} cannot be opened ({error}): raise the limits of this shell (ulimit -n, ulimit -v), see that the "
+            f"folder can be written, and continue with --resume {store.folder}"
+        )
+    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_BUSY):
+        return UserError(f"{path} cannot be written ({error}): make it a file that you can write, or start a new run")
     return UserError(
         f"{store.folder / 'checkpoints.db'} is damaged ({error}): remove it, and --resume searches anew "
         "over the results that exist"
@@ -221,8 +235,9 @@ def _drain_on_signals(control: RunControl) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    handled = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.getsignal(number) for number in handled}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    # What a parent had ignored stays ignored: a job in the background is not meant by Ctrl-C.
+    handled = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
 
     def drain(number: int, frame: object) -> None:
         control.request_drain(signal.Signals(number).name)

@@ -47,7 +47,7 @@ def tell_refused(context: Context, state: SearchState, refused: Iterable[Refused
     """Edits that were left out."""
     for one in refused:
         data = {"role": one.role, "slots": list(one.slots), "reason": one.reason, "step": state["step"]}
-        context.emit("refused", data)
+        context.emit("edits_refused", data)
 
 
 def tell_outcomes(context: Context, state: SearchState, incumbent: str | None) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, StrictBool, StrictFloat, StrictInt
 
 SCHEMA_VERSION = 1
 
@@ -16,11 +16,21 @@ Status = Literal[
 ]  # fmt: skip
 Provenance = Literal["own", "hybrid", "library"]
 PrecisionClass = Literal["exact", "rewritten", "compensated", "lower"]
-SlotValue = int | str | bool
+SlotValue = StrictInt | str | StrictBool
+
+
+def _known_version(version: int) -> int:
+    if version != SCHEMA_VERSION:
+        raise ValueError(f"version {version} is not known, this one reads {SCHEMA_VERSION}")
+    return version
+
+
+SchemaVersion = Annotated[StrictInt, AfterValidator(_known_version)]
+"""The version of a record's form, as it is read: another one's fields may mean something else."""
 
 
 class Record(BaseModel):
-    """Base of all records: frozen, and closed to unknown fields."""
+    """Base of all records: frozen, and closed to unknown fields. No truth value or text is taken for a number."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -35,7 +45,7 @@ class Buffer(Record):
     """Scratch memory that the launcher allocates for a candidate."""
 
     dtype: str
-    shape: tuple[int, ...]
+    shape: tuple[StrictInt, ...]
     init: Literal["poison", "zero"] = "poison"
     """`zero` costs time: the fill is part of what is timed."""
 
@@ -44,12 +54,12 @@ class KernelStep(Record):
     """One launch of an `extern "C"` kernel."""
 
     kernel: str
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    cluster: tuple[int, int, int] = (1, 1, 1)
-    shared_bytes: int = 0
+    grid: tuple[StrictInt, StrictInt, StrictInt]
+    block: tuple[StrictInt, StrictInt, StrictInt]
+    cluster: tuple[StrictInt, StrictInt, StrictInt] = (1, 1, 1)
+    shared_bytes: StrictInt = 0
     """Dynamic shared memory per block in bytes."""
-    args: tuple[str | dict[str, int | float], ...]
+    args: tuple[str | dict[str, StrictInt | StrictFloat], ...]
     """`inN`, `outN`, `param:NAME`, a buffer's name, or a typed scalar such as {"i32": 1024}."""
     cooperative: bool = False
 
@@ -58,7 +68,7 @@ class LibraryStep(Record):
     """One call of an ATen operator from the allow-list; makes the result hybrid or library."""
 
     library: str
-    args: tuple[str | dict[str, int | float], ...]
+    args: tuple[str | dict[str, StrictInt | StrictFloat], ...]
     out: str
     kwargs: dict[str, Any] = {}
 
@@ -66,7 +76,7 @@ class LibraryStep(Record):
 class LaunchPlan(Record):
     """`launch.json`: what the launcher allocates and in which order it launches."""
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: SchemaVersion = SCHEMA_VERSION
     buffers: dict[str, Buffer] = {}
     steps: tuple[KernelStep | LibraryStep, ...]
     prepare: tuple[KernelStep | LibraryStep, ...] = ()
@@ -82,7 +92,7 @@ class Candidate(Record):
     """Slot values that produced the text; empty for foreign candidates."""
     parent: str | None = None
     precision_class: PrecisionClass = "exact"
-    slot_lines: dict[str, tuple[int, int]] = {}
+    slot_lines: dict[str, tuple[StrictInt, StrictInt]] = {}
     """Slot name -> first and last line (1-based) of its text in `source`, for diagnostics."""
 
     @property
@@ -105,7 +115,7 @@ class Diagnostic(Record):
     """One compiler message, mapped to the slot whose text it points at."""
 
     severity: Literal["error", "warning", "remark"]
-    line: int | None
+    line: StrictInt | None
     message: str
     slot: str | None = None
 
@@ -113,14 +123,14 @@ class Diagnostic(Record):
 class KernelResources(Record):
     """What ptxas says about one entry point."""
 
-    registers: int
-    spill_stores: int
+    registers: StrictInt
+    spill_stores: StrictInt
     """Bytes."""
-    spill_loads: int
+    spill_loads: StrictInt
     """Bytes."""
-    shared_bytes: int
+    shared_bytes: StrictInt
     """Static shared memory in bytes, without the driver's own 1 KiB a block."""
-    stack_bytes: int = 0
+    stack_bytes: StrictInt = 0
 
 
 class CompileReport(Record):
@@ -130,7 +140,7 @@ class CompileReport(Record):
     arch: str
     nvrtc_version: str
     cached: bool
-    seconds: float
+    seconds: StrictFloat
     resources: dict[str, KernelResources] = {}
     diagnostics: tuple[Diagnostic, ...] = ()
     cubin_path: str | None = None
@@ -144,7 +154,7 @@ class Counters(Record):
     have the names and units of the table in `tools/profiling/counters.py`, a launch's those of its backend."""
 
     source: Literal["ncu", "emulated", "static"]
-    kernels: dict[str, dict[str, float]]
+    kernels: dict[str, dict[str, StrictFloat]]
 
 
 class VerifyReport(Record):
@@ -153,14 +163,14 @@ class VerifyReport(Record):
     ok: bool
     verified_on: str
     """`gpu:NVIDIA H200` or `emulator:sm_90`."""
-    checks: int
+    checks: StrictInt
     """Input sets compared."""
-    error_ratio: float | None
+    error_ratio: StrictFloat | None
     """Largest rms error against fp64, divided by the eager operator's own (floored at 1 ulp rms)."""
-    max_abs_error: float | None
+    max_abs_error: StrictFloat | None
     failure: Failure | None = None
     counters: Counters | None = None
-    seconds: float = 0.0
+    seconds: StrictFloat = 0.0
     not_emulated: str | None = None
     """The opcode or feature the emulator refused, by name."""
 
@@ -168,18 +178,18 @@ class VerifyReport(Record):
 class Quantiles(Record):
     """Microseconds."""
 
-    p10: float
-    p50: float
-    p90: float
-    n: int
+    p10: StrictFloat
+    p50: StrictFloat
+    p90: StrictFloat
+    n: StrictInt
 
 
 class Speedup(Record):
     """Median ratio baseline / candidate with its bootstrap interval (95 %)."""
 
-    value: float
-    low: float
-    high: float
+    value: StrictFloat
+    low: StrictFloat
+    high: StrictFloat
 
 
 class TimingReport(Record):
@@ -190,8 +200,8 @@ class TimingReport(Record):
     baseline_us: dict[str, Quantiles] = {}
     """Keys `eager`, `compile`."""
     speedup: dict[str, Speedup] = {}
-    launch_overhead_us: float | None = None
-    seconds: float = 0.0
+    launch_overhead_us: StrictFloat | None = None
+    seconds: StrictFloat = 0.0
     method: str = "events"
     failure: Failure | None = None
 
@@ -199,7 +209,7 @@ class TimingReport(Record):
 class Outcome(Record):
     """A line of results.jsonl. A figure that was not taken is None, never 0 or 1."""
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: SchemaVersion = SCHEMA_VERSION
     candidate: str
     parent: str | None = None
     problem_hash: str
@@ -208,25 +218,25 @@ class Outcome(Record):
     provenance: Provenance | None = None
     precision_class: PrecisionClass = "exact"
     family: str = "freeform"
-    error_ratio: float | None = None
-    max_abs_error: float | None = None
+    error_ratio: StrictFloat | None = None
+    max_abs_error: StrictFloat | None = None
     time_us: Quantiles | None = None
     speedup: dict[str, Speedup] | None = None
-    roofline_fraction: float | None = None
-    estimated_us: float | None = None
-    launch_overhead_us: float | None = None
-    registers: int | None = None
-    spills: int | None = None
-    shared_bytes: int | None = None
+    roofline_fraction: StrictFloat | None = None
+    estimated_us: StrictFloat | None = None
+    launch_overhead_us: StrictFloat | None = None
+    registers: StrictInt | None = None
+    spills: StrictInt | None = None
+    shared_bytes: StrictInt | None = None
     counters: Counters | None = None
     slots: dict[str, SlotValue] = {}
     failure: Failure | None = None
     warnings: tuple[str, ...] = ()
     shape_specific: bool | None = None
     """True where only the declared shape was judged (foreign candidates), False where hidden shapes passed as well."""
-    own_share: float | None = None
+    own_share: StrictFloat | None = None
     """Share of the device time that the plan's own kernels take, measured step by step."""
-    steps_us: tuple[float, ...] | None = None
+    steps_us: tuple[StrictFloat, ...] | None = None
     """Median device time of each step of the plan in microseconds, in order; of a plan of one own kernel, None."""
     isolation: str | None = None
     """Profile of the process that judged: `strict`, `user` or `bare`."""
@@ -236,9 +246,9 @@ class Outcome(Record):
     """The earlier candidate of the run with the same binary, whose outcome this is."""
     samples: str | None = None
     """SHA-256 of the blob that holds the raw timing samples."""
-    compile_s: float | None = None
-    verify_s: float | None = None
-    time_s: float | None = None
+    compile_s: StrictFloat | None = None
+    verify_s: StrictFloat | None = None
+    time_s: StrictFloat | None = None
 
     @property
     def correct(self) -> bool:
@@ -263,7 +273,7 @@ class Event(Record):
 class RunManifest(Record):
     """manifest.json: everything needed to say how a run was made."""
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: SchemaVersion = SCHEMA_VERSION
     run_id: str
     created: str
     config: dict[str, Any]
@@ -272,7 +282,7 @@ class RunManifest(Record):
     device: str
     arch: str
     driver: str | None = None
-    seed: int
+    seed: StrictInt
     problem_hash: str
     problem_path: str
     isolation: dict[str, Any] = {}

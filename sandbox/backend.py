@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
 
-from warpsmith.kernels.records import CompileReport, Counters, Failure, LaunchPlan
+from warpsmith.kernels.records import CompileReport, Counters, Failure, LaunchPlan, LibraryStep
 
 Argument = torch.Tensor | int | float
+
+SCRATCH_DTYPES: dict[str, torch.dtype] = {
+    name: getattr(torch, name)
+    for name in (
+        "float32", "float64", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "bool",
+        "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+    )
+}  # fmt: skip
+"""What a scratch buffer may hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +33,30 @@ class LaunchResult:
     notes: tuple[str, ...] = field(default=())
 
 
+def load_time_buffers(plan: LaunchPlan) -> tuple[str, ...]:
+    """Names of the buffers in which load-time steps of a plan leave something; zeroed ones are so before each run."""
+    named = {argument for step in plan.prepare for argument in step.args if isinstance(argument, str)}
+    named |= {step.out for step in plan.prepare if isinstance(step, LibraryStep)}
+    return tuple(name for name, buffer in plan.buffers.items() if name in named and buffer.init == "poison")
+
+
+def load_time_changed(names: Sequence[str]) -> Failure:
+    """What a run is refused for that leaves something for the next one where load-time steps had written."""
+    message = (
+        f"the steps change {', '.join(names)}, which prepare has filled: what one run leaves there reaches the next; "
+        "let prepare write to buffers that the steps only read"
+    )
+    return Failure(stage="verify", kind="state_kept", message=message)
+
+
 class Loaded(Protocol):
     """A candidate whose module is loaded; holds its scratch buffers."""
 
-    def launch(self, arguments: Mapping[str, Argument], *, poison: int) -> LaunchResult:
+    def launch(self, arguments: Mapping[str, Argument], *, poison: int, again: bool = False) -> LaunchResult:
         """Run the plan once. `arguments` maps `inN`, `outN`, `param:NAME` to tensors on the backend's device or to
-        numbers. Scratch is filled with the byte `poison` (or zero where the plan says so) before the launch. Returns
-        after the device has finished."""
+        numbers. Scratch is filled with the byte `poison` (or zero where the plan says so) before the launch. With
+        `again` scratch is as the last launch left it and load-time steps are not repeated, as when an exported
+        kernel is called twice; the parameters must be the same. Returns after the device has finished."""
 
 
 class Backend(Protocol):

@@ -8,6 +8,7 @@ import select
 import signal
 import socket
 import struct
+import threading
 import time
 from typing import Any
 
@@ -22,6 +23,8 @@ _LOOK_S = 0.25
 """Seconds between two looks at the memory of a process that is at work."""
 _SCM_CREDENTIALS = 2
 _CREDENTIALS = struct.Struct("iII")
+_PROCESS_GROUP = 4
+"""PIDFD_SIGNAL_PROCESS_GROUP (Linux 6.9)."""
 
 
 class Runner:
@@ -36,6 +39,9 @@ class Runner:
         """Why it was stopped for what it took."""
         self._sock = sock
         self._policy = policy
+        self._handle: int | None = None
+        """A pidfd: it stands for this process even when its number has gone to another one."""
+        self._ending = threading.Lock()
 
     def await_ready(self) -> dict[str, Any]:
         """Waits for the first message and gives the isolation in it; the system says who sent it."""
@@ -59,6 +65,13 @@ class Runner:
             if kind == _SCM_CREDENTIALS and len(data) >= _CREDENTIALS.size:
                 self.pid = _CREDENTIALS.unpack_from(data)[0] or self.pid
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
+        handle = os.pidfd_open(self.pid)
+        if self.gone():
+            # It ended, and its number may already have been somebody else's when it was opened.
+            os.close(handle)
+            raise TimeoutError
+        self._handle = handle
+        self._sock.settimeout(_READY_S)
 
     def gone(self) -> bool:
         """Whether the other end has closed while nothing was asked of it."""
@@ -101,11 +114,28 @@ class Runner:
         self._end()
 
     def kill(self) -> None:
-        """Ends the process, its children, and the socket."""
+        """Ends the process, its children, and the socket. One that was never ready ends when its socket closes."""
         self._end()
+        with self._ending:
+            if self._handle is not None:
+                os.close(self._handle)
+                self._handle = None
         self._sock.close()
 
     def _end(self) -> None:
-        for end in (os.killpg, os.kill):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                end(self.pid, signal.SIGKILL)
+        with self._ending:
+            if self._handle is None:
+                return
+            try:
+                signal.pidfd_send_signal(self._handle, signal.SIGKILL, None, _PROCESS_GROUP)
+            except (ProcessLookupError, PermissionError):
+                return
+            except OSError:
+                self._end_on_older_kernels(self._handle)
+
+    def _end_on_older_kernels(self, handle: int) -> None:
+        """The group first, while its leader, dead or alive, still holds the number."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            signal.pidfd_send_signal(handle, 0)
+            os.killpg(self.pid, signal.SIGKILL)
+            signal.pidfd_send_signal(handle, signal.SIGKILL)

@@ -40,7 +40,7 @@ class ScriptedLoaded:
         self.backend = backend
         self.plan = plan
 
-    def launch(self, arguments: Mapping[str, Argument], *, poison: int) -> LaunchResult:
+    def launch(self, arguments: Mapping[str, Argument], *, poison: int, again: bool = False) -> LaunchResult:
         """Runs prepare steps and steps. An exception of a kernel is a launch failure, as a crash would
         be."""
         self.backend.launches += 1

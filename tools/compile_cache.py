@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from warpsmith.kernels.errors import UserError
+from warpsmith.kernels.errors import EnvironmentError_, UserError, WarpsmithError
 from warpsmith.kernels.records import Diagnostic, KernelResources, Record, content_hash
 
 CACHE_SCHEMA = 1
@@ -50,7 +50,8 @@ def default_cache_dir() -> Path:
     """$WARPSMITH_CACHE, else `warpsmith` below $XDG_CACHE_HOME or ~/.cache."""
     named = os.environ.get(CACHE_VARIABLE)
     if named:
-        return Path(named)
+        # Processes with other working directories read it.
+        return Path(named).absolute()
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "warpsmith"
 
@@ -94,7 +95,7 @@ class CompileCache:
         return Stored(entry, *stored)
 
     def put(self, key: str, entry: CacheEntry, cubin: bytes, ptx: bytes) -> Stored:
-        """Store a result. Raises UserError with a remedy if the disk is full or not writable."""
+        """Store a result. Raises EnvironmentError_ if the disk is full, UserError if it is not writable."""
         paths = self._paths(key)
         body = entry.model_dump(mode="json")
         record = json.dumps({"sha256": content_hash(body), "entry": body})
@@ -154,9 +155,9 @@ def _write_atomically(path: Path, data: bytes) -> None:
         raise
 
 
-def _cannot_write(folder: Path, error: OSError) -> UserError:
+def _cannot_write(folder: Path, error: OSError) -> WarpsmithError:
     if error.errno in _FULL:
-        return UserError(
+        return EnvironmentError_(
             f"no space left for the compile cache {folder}: free some (the cache itself may be deleted) "
             f"or point ${CACHE_VARIABLE} at another disk"
         )

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
 from pydantic import ValidationError
 
 from warpsmith.kernels.errors import UserError
@@ -27,6 +26,7 @@ from warpsmith.kernels.records import (
     Outcome,
     Record,
 )
+from warpsmith.sandbox.backend import SCRATCH_DTYPES
 from warpsmith.sandbox.emulator.limits import MAX_SCRATCH
 from warpsmith.tools.evaluate import Evaluator
 from warpsmith.tools.operands import Operand, operands_of
@@ -35,13 +35,7 @@ _R = TypeVar("_R", bound=Record)
 
 SCALARS = ("i32", "i64", "u32", "f32", "f64")
 _INTEGERS = {"i32": (-(2**31), 2**31 - 1), "i64": (-(2**63), 2**63 - 1), "u32": (0, 2**32 - 1)}
-DTYPES = {
-    name: getattr(torch, name).itemsize
-    for name in (
-        "float32", "float64", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "bool",
-        "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
-    )
-}  # fmt: skip
+DTYPES = {name: dtype.itemsize for name, dtype in SCRATCH_DTYPES.items()}
 """What a buffer may hold, with the bytes of an element."""
 SCRATCH_GPU = 16 << 30
 """Bytes that the buffers of a plan may take together."""
@@ -61,7 +55,8 @@ async def judge(evaluator: Evaluator, problem: Problem, folder: Path) -> Outcome
     """Loads a candidate folder, checks that its plan fits the problem, and gives the full verdict."""
     candidate = load_candidate(folder)
     limit = scratch_limit(evaluator.target.kind)
-    check_plan(candidate.plan, problem, folder / "launch.json", scratch_bytes=limit)
+    known = evaluator.foreign.operands if evaluator.foreign is not None else None
+    check_plan(candidate.plan, problem, folder / "launch.json", scratch_bytes=limit, operands=known)
     return (await evaluator.evaluate([candidate], level="full"))[0]
 
 
@@ -84,7 +79,7 @@ def plan_of(text: str, path: Path) -> LaunchPlan:
     if not isinstance(document, dict):
         raise UserError(f"{path}: a launch plan is an object with `steps`, not a {type(document).__name__}")
     version = document.get("schema_version", SCHEMA_VERSION)
-    if version != SCHEMA_VERSION:
+    if type(version) is not int or version != SCHEMA_VERSION:
         raise UserError(f"{path}: schema_version {version!r} is not known; this version reads {SCHEMA_VERSION}")
     for part in ("prepare", "steps"):
         for index, step in enumerate(_list(document.get(part, []), path, part)):
@@ -103,11 +98,18 @@ def plan_of(text: str, path: Path) -> LaunchPlan:
     return plan
 
 
-def check_plan(plan: LaunchPlan, problem: Problem, path: Path, *, scratch_bytes: int = SCRATCH_GPU) -> None:
+def check_plan(
+    plan: LaunchPlan,
+    problem: Problem,
+    path: Path,
+    *,
+    scratch_bytes: int = SCRATCH_GPU,
+    operands: tuple[Operand, ...] | None = None,
+) -> None:
     """Whether every name in the plan exists for this problem, every output is written by some step, and the
-    scratch buffers fit."""
+    scratch buffers fit. `operands` are the problem's where they are known already."""
     _check_scratch(plan, path, scratch_bytes)
-    operands = operands_of(problem)
+    operands = operands_of(problem) if operands is None else operands
     if not any(one.name.startswith("out") for one in operands):
         raise UserError(f"{problem.path}: forward returns no tensor: there is nothing to judge")
     check_operands(plan, operands, path)

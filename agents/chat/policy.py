@@ -136,6 +136,8 @@ class Turn:
     roles: tuple[str, ...]
     known: set[Key]
     asked: bool
+    views: dict[str, RoleView] = field(default_factory=dict)
+    """What each role is asked, without a note."""
 
     @classmethod
     def of(cls, request: Request) -> Turn:
@@ -157,6 +159,11 @@ class Turn:
 
     def view(self, role: str, note: str = "") -> RoleView:
         """What the role is asked."""
+        if role not in self.views:
+            self.views[role] = self._view(role)
+        return replace(self.views[role], note=note)
+
+    def _view(self, role: str) -> RoleView:
         alone = self.request.kind in ("refine", "repair") or len(self.request.space.groups) == 1
         points: Collection[tuple[int, ...]] = {point for point, code in self.known if not code} if alone else ()
         code = self._code(role)
@@ -164,7 +171,7 @@ class Turn:
         together = () if alone else (space.sensible(), space.naive)
         bases = tuple(base for base in together if space.check(base) is None)
         slots = open_slots(space, (self.base, *bases), role, () if code else points)
-        return RoleView(self.request, role, self.base, slots, code, note=note)
+        return RoleView(self.request, role, self.base, slots, code)
 
     def _code(self, role: str) -> tuple[Slot, ...]:
         """Code slots that may be rewritten in this round: those with a text, where the role acts alone."""

@@ -81,13 +81,17 @@ class Admission:
     seconds: float | None
     """Left of the cap on minutes."""
 
+    def ran_out(self, seconds: float) -> bool:
+        """Whether a request that took so long took all that was left."""
+        return self.seconds is not None and seconds >= self.seconds
+
 
 class Account:
     """Books every call and admits a request only while all caps hold with it. Thread-safe."""
 
     def __init__(self, caps: Caps | None = None, prices: Prices | None = None) -> None:
         self.caps = caps or Caps()
-        self.prices = prices or Prices()
+        self.prices = prices or Prices.usual()
         self._lock = threading.Lock()
         self._lines: dict[tuple[str, str], Line] = {}
         self._pending: set[Admission] = set()
@@ -113,7 +117,7 @@ class Account:
                 raise CapReached(f"--max-calls {self.caps.max_calls} is reached", "calls")
             seconds = self._seconds_left()
             if seconds is not None and seconds <= 0:
-                raise CapReached(f"--minutes {self.caps.minutes:g} are over", "minutes")
+                raise self.minutes_over()
             room = self._room_by_tokens(prompt_tokens, room)
             room, cost = self._room_by_cost(endpoint, prompt_tokens, room)
             admission = Admission(room, prompt_tokens + room, cost, seconds)
@@ -160,7 +164,11 @@ class Account:
             if caps.max_cost is not None and self._cost >= caps.max_cost:
                 return CapReached(f"--max-cost {caps.max_cost:g} USD is reached ({self._cost:.4f} spent)", "cost")
             left = self._seconds_left()
-            return None if left is None or left > 0 else CapReached(f"--minutes {caps.minutes:g} are over", "minutes")
+            return None if left is None or left > 0 else self.minutes_over()
+
+    def minutes_over(self) -> CapReached:
+        """What ends the run once its minutes are over."""
+        return CapReached(f"--minutes {self.caps.minutes or 0:g} are over", "minutes")
 
     def _seconds_left(self) -> float | None:
         if self.caps.minutes is None:

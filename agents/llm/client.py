@@ -18,6 +18,7 @@ from warpsmith.agents.llm.records import Usage
 from warpsmith.agents.llm.wire import RawReply, Stream, read_completion
 
 if TYPE_CHECKING:
+    import httpx2
     from openai import AsyncOpenAI
 
 TIMEOUT_VARIABLE = "WARPSMITH_REPLY_TIMEOUT_S"
@@ -208,10 +209,7 @@ class ChatClient:
                 base_url=self.endpoint.base_url,
                 timeout=timeout,
                 max_retries=self._retries,
-                # A proxy of the environment cannot reach a server on this machine.
-                http_client=httpx2.AsyncClient(
-                    timeout=timeout, trust_env=not self.endpoint.local, follow_redirects=True
-                ),
+                http_client=_transport(self.endpoint, timeout),
             )
         return self._client
 
@@ -227,6 +225,17 @@ class ChatClient:
             future = asyncio.run_coroutine_threadsafe(work, self._loop)
             self._running.add(future)
             return future
+
+
+def _transport(endpoint: Endpoint, timeout: httpx2.Timeout) -> httpx2.AsyncClient:
+    """A proxy of the environment cannot reach a server on this machine. Loading certificates takes its time, and plain
+    HTTP that follows no redirect never looks at them."""
+    import httpx2
+
+    plain = endpoint.base_url.startswith("http://")
+    return httpx2.AsyncClient(
+        timeout=timeout, trust_env=not endpoint.local, verify=not plain, follow_redirects=not plain
+    )
 
 
 def estimated_usage(prompt_bytes: int, reply_bytes: int) -> Usage:

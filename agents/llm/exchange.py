@@ -6,7 +6,7 @@ import json
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from warpsmith.agents.llm.accounts import Account
@@ -25,8 +25,12 @@ _BROKEN_TRIES = 3
 """Requests whose answer is broken on the way, before the question fails."""
 _UNPAID = ("key", "missing", "limit", "parameter", "too_long", "server", "unreachable")
 """Failures for which a server makes no reply."""
+_MOST_ADAPTED = 5
+"""Parameters that one question finds out about."""
 _SLACK = 64
 """Tokens of the context that are left free: prompts are estimated, templates add to them."""
+_NARROW = 160
+"""Tokens: the room of a reply where the prompt leaves none by its estimate."""
 _BYTES_A_TOKEN = 3
 """Of a prompt, rather too few than too many."""
 
@@ -83,10 +87,11 @@ class Exchanger:
         whatever ended before an answer began; nothing is repeated by both."""
         from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
-        for _ in range(_Adapted.MOST):
+        streamed = job.question.on_text is not None
+        for _ in range(_MOST_ADAPTED):
             try:
                 for attempt in Retrying(
-                    retry=retry_if_exception(lambda error: _broken_on_the_way(error, job.question.on_text is not None)),
+                    retry=retry_if_exception(lambda error: _broken_on_the_way(error, streamed)),
                     stop=stop_after_attempt(_BROKEN_TRIES),
                     wait=wait_random_exponential(multiplier=0.2, max=5),
                     reraise=True,
@@ -94,7 +99,11 @@ class Exchanger:
                     with attempt:
                         return self._once(job)
             except ExchangeFailed as failure:
-                adapted = _Adapted.to(self._learner.profile, failure)
+                if failure.kind == "too_long" and job.step.room > _NARROW:
+                    # Some servers count the room of the reply in.
+                    job = replace(job, step=replace(job.step, room=_NARROW))
+                    continue
+                adapted = _adapted(self._learner.profile, failure, job.step.rung)
                 if adapted is None:
                     raise
                 self._learner.learn(adapted)
@@ -115,6 +124,8 @@ class Exchanger:
             except ExchangeFailed as failure:
                 call = self._failed_call(job, failure, prompt, prompt_bytes, time.monotonic() - started)
                 self._store.keep(job.key, job.exchange, call, None, prompt)
+                if failure.kind == "timeout" and admission.ran_out(time.monotonic() - started):
+                    raise self._account.minutes_over() from failure
                 raise
             raw = _scrubbed(raw, endpoint)
             verdict = job.read(raw)
@@ -172,26 +183,22 @@ class _Job:
     read: Callable[[RawReply], Verdict]
 
 
-class _Adapted:
-    """What a server's words about a rejected parameter teach."""
-
-    MOST = 4
-
-    @staticmethod
-    def to(profile: ServerProfile, failure: ExchangeFailed) -> ServerProfile | None:
-        """The profile without the rejected parameter; None where the words name none that can be left out."""
-        if failure.kind != "parameter":
-            return None
-        words = str(failure).lower()
-        if "max_completion_tokens" in words and profile.room == "max_tokens":
-            return profile.model_copy(update={"room": "max_completion_tokens"})
-        if re.search(r"\bmax_(completion_)?tokens\b", words) and profile.room == "max_completion_tokens":
-            return profile.model_copy(update={"room": "max_tokens"})
-        if "temperature" in words and profile.temperature:
-            return profile.model_copy(update={"temperature": False})
-        if "stream_options" in words and profile.stream_usage is not False:
-            return profile.model_copy(update={"stream_usage": False})
+def _adapted(profile: ServerProfile, failure: ExchangeFailed, rung: Rung) -> ServerProfile | None:
+    """The profile without the parameter that was rejected; None where the words name none that can be left out."""
+    if failure.kind != "parameter":
         return None
+    words = str(failure).lower()
+    if "max_completion_tokens" in words and profile.room == "max_tokens":
+        return profile.model_copy(update={"room": "max_completion_tokens"})
+    if re.search(r"\bmax_(completion_)?tokens\b", words) and profile.room == "max_completion_tokens":
+        return profile.model_copy(update={"room": "max_tokens"})
+    if "temperature" in words and profile.temperature:
+        return profile.model_copy(update={"temperature": False})
+    if "stream_options" in words and profile.stream_usage is not False:
+        return profile.model_copy(update={"stream_usage": False})
+    if rung == "object" and profile.object_schema is None:
+        return profile.model_copy(update={"object_schema": False})
+    return None
 
 
 def _request(question: Question[Any], step: Step, room: int, profile: ServerProfile) -> tuple[Sent, bytes]:
@@ -214,7 +221,7 @@ def _fitting(room: int, prompt_tokens: int, profile: ServerProfile) -> int:
     """The room within the model's context, where that is known; a prompt that seems too long may still fit."""
     if profile.context is None:
         return room
-    return min(room, max(profile.context - prompt_tokens - _SLACK, room // 4, _SLACK))
+    return min(room, max(profile.context - prompt_tokens - _SLACK, _NARROW))
 
 
 def _scrubbed(raw: RawReply, endpoint: Endpoint) -> RawReply:

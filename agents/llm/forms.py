@@ -72,7 +72,7 @@ def arguments_for(rung: Rung, schema: dict[str, Any], profile: ServerProfile) ->
         choice = {"type": "function", "function": {"name": TOOL}}
         return {"tools": [{"type": "function", "function": function}], "tool_choice": choice}, {}
     if rung == "object":
-        if profile.object_schema:
+        if profile.object_schema is not False:
             return {"response_format": {"type": "json_object", "schema": schema}}, {}
         return {"response_format": {"type": "json_object"}}, {}
     return {}, {}

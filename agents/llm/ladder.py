@@ -23,6 +23,8 @@ T = TypeVar("T", bound=BaseModel)
 
 _PATIENCE = 3
 """Questions in a row without any reply from the server before it counts as unusable."""
+_MOST_TRIES = 8
+"""Exchanges of a question after which no further rung is begun."""
 _WIDER = 4
 """Factor on the room of a reply that was cut off, once."""
 _PLAIN_ROOM, _CODE_ROOM, _THOUGHT_ROOM = 256, 4096, 8192
@@ -164,6 +166,8 @@ class _Climb:
         failing: list[Rung] = []
         rungs = self._asker.profile.ladder(code=bool(self._question.code))
         for rung in rungs:
+            if len(self.calls) >= _MOST_TRIES:
+                break
             try:
                 answer = self._on(rung)
             except ExchangeFailed as failure:
@@ -211,7 +215,9 @@ class _Climb:
         if verdict.flaw == "refused":
             raise _Declined(verdict.reason)
         self._reasons.append(f"{RUNG_WORDS[rung]}: {verdict.reason}")
-        if verdict.flaw in ("form", "value", "empty"):
+        # A form that holds may still miss what only the reply's own validators know.
+        held = self._asker.profile.ability(rung) == "enforced"
+        if verdict.flaw == "form" or (verdict.flaw in ("value", "empty") and not held):
             self._asker.learn(self._asker.profile.after(rung, valid=False))
 
     def _read(self, raw: RawReply) -> Parsed[Any] | Invalid:

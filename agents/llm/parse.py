@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -203,6 +204,9 @@ def _mended(text: str) -> dict[str, Any] | None:
         return None
     import json_repair
 
+    with contextlib.suppress(ValueError, RecursionError):
+        json.loads(text[start : end + 1])
+        return None  # Its syntax is sound: it was refused for a field that is given twice.
     try:
         value = _decoder().decode(json_repair.repair_json(text[start : end + 1], skip_json_loads=True))
     except (ValueError, RecursionError):
@@ -211,7 +215,8 @@ def _mended(text: str) -> dict[str, Any] | None:
 
 
 def _decoder() -> json.JSONDecoder:
-    return json.JSONDecoder(object_pairs_hook=_pairs, parse_constant=_no_constant)
+    """Not strict: grammars of some servers let line ends into strings."""
+    return json.JSONDecoder(object_pairs_hook=_pairs, parse_constant=_no_constant, strict=False)
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

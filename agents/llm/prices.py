@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,8 @@ from dataclasses import dataclass, field
 from warpsmith.agents.llm.endpoint import Endpoint
 from warpsmith.agents.llm.records import Usage
 from warpsmith.kernels.errors import UserError
+
+PRICE_VARIABLE = "WARPSMITH_PRICE"
 
 _PRICE = re.compile(r"^(?:(?P<model>[^=]+)=)?(?P<input>[\d.]+)/(?P<output>[\d.]+)(?:/(?P<cached>[\d.]+))?$")
 
@@ -38,6 +41,12 @@ class Prices:
     """Model -> price; the empty name is for every model."""
 
     @classmethod
+    def usual(cls, texts: Sequence[str] = ()) -> Prices:
+        """Those of the texts, and of $WARPSMITH_PRICE where they leave it open; there commas part several."""
+        named = [text for text in os.environ.get(PRICE_VARIABLE, "").split(",") if text.strip()]
+        return cls({**cls.parse(named).given, **cls.parse(texts).given})
+
+    @classmethod
     def parse(cls, texts: Sequence[str]) -> Prices:
         """From `IN/OUT`, `IN/OUT/CACHED` or `MODEL=IN/OUT`; UserError says how to write it."""
         given = {}
@@ -50,7 +59,7 @@ class Prices:
                 match = None
             if match is None:
                 raise UserError(
-                    f"--price {text!r}: write USD per million tokens as IN/OUT or IN/OUT/CACHED, for one of several "
+                    f"price {text!r}: write USD per million tokens as IN/OUT or IN/OUT/CACHED, for one of several "
                     "models as MODEL=IN/OUT, e.g. --price 0.5/1.5"
                 )
             given[(match["model"] or "").strip()] = Price(numbers[0], numbers[1], cached)

@@ -39,8 +39,8 @@ class ServerProfile(Record):
     """A forced call of one tool."""
     object_: Ability = "unknown"
     """`response_format` json_object."""
-    object_schema: bool = False
-    """json_object takes a `schema` beside its type."""
+    object_schema: bool | None = None
+    """json_object takes a `schema` beside its type; None: not tried, sent until it is rejected."""
     stream_usage: bool | None = None
     """Tokens are counted at the end of a stream when asked for."""
     context: int | None = None
@@ -68,11 +68,15 @@ class ServerProfile(Record):
         """The rungs to try, in order: those known or hoped to work, plain text last; for replies with code plain text
         first, because code inside JSON strings costs tokens and quality."""
         useful = [rung for rung in RUNGS[:-1] if self._useful(rung)]
-        useful.sort(key=lambda rung: self.ability(rung) == "json")
+        useful.sort(key=lambda rung: ("enforced", "unknown", "json").index(self.ability(rung)))
         return ("text", *useful) if code else (*useful, "text")
 
     def _useful(self, rung: Rung) -> bool:
         return self.ability(rung) in ("enforced", "json", "unknown") and self.failed.get(rung, 0) < _FORMER
+
+    def best(self) -> Rung:
+        """The rung that questions without code begin with."""
+        return self.ladder(code=False)[0]
 
     def rejecting(self, rung: Rung) -> ServerProfile:
         """The same, knowing that requests of this rung fail."""
@@ -94,7 +98,7 @@ def presumed(endpoint: Endpoint) -> ServerProfile:
     if endpoint.is_openai:
         return ServerProfile(
             base_url=endpoint.base_url, model=endpoint.model, schema_="enforced", tool="enforced", object_="json",
-            stream_usage=True, room="max_completion_tokens",
+            object_schema=False, stream_usage=True, room="max_completion_tokens",
         )  # fmt: skip
     return ServerProfile(base_url=endpoint.base_url, model=endpoint.model)
 

@@ -23,6 +23,8 @@ class RawReply(Record):
     """Where the server keeps the model's thinking apart."""
     finish: str | None = None
     usage: Usage | None = None
+    logprobs: bool = False
+    """Whether log-probabilities came with it."""
     latency_s: float = 0.0
 
     def timed(self, seconds: float) -> RawReply:
@@ -57,6 +59,7 @@ def read_completion(completion: Any, endpoint: Endpoint) -> RawReply:
         reasoning=_text(getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None)),
         finish=_text(getattr(choices[0], "finish_reason", None)),
         usage=read_usage(getattr(completion, "usage", None)),
+        logprobs=bool(getattr(getattr(choices[0], "logprobs", None), "content", None)),
     )
 
 

@@ -9,6 +9,7 @@ import ast
 import hashlib
 import unicodedata
 
+from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.reference.bodies import check_class, check_maker
 from warpsmith.kernels.reference.names import BUILTINS, IMPORTS, SPACES
 from warpsmith.kernels.reference.parts import (
@@ -34,6 +35,15 @@ NEEDED = ("Model", "get_inputs", "get_init_inputs")
 def reference_hash(text: str) -> str:
     """SHA-256 of the exact text: what a person approves."""
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def check_approved(text: str, approved: str | None) -> None:
+    """Raises UserError unless the rules allow the text and it is exactly what was approved. Nothing is run."""
+    breach = refuse_reference(text)
+    if breach is not None:
+        raise UserError(f"the reference module breaks a rule: {breach}")
+    if approved is None or reference_hash(text) != approved:
+        raise UserError("the reference module is not the text that was approved: show it and ask again")
 
 
 def refuse_reference(text: str) -> Breach | None:
@@ -90,8 +100,8 @@ class _Module:
     def check(self) -> None:
         """Raises Broken at the first statement that is not allowed, or where something is missing."""
         for node in self.tree.body:
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                self.scope.later.add(node.targets[0].id)
+            if isinstance(node, ast.Assign):
+                self.scope.later |= {part.id for part in ast.walk(node.targets[0]) if isinstance(part, ast.Name)}
         for node in self.tree.body:
             self._statement(node)
         missing = [name for name in NEEDED if name not in self.scope.defined]
@@ -111,6 +121,11 @@ class _Module:
                     check_annotation(self.scope, node.annotation)
                 Constant(self.scope).check(value)
                 self.scope.constants.add(name)
+            case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=parts)) if len(targets) == len(
+                parts
+            ):
+                for target, part in zip(targets, parts, strict=True):
+                    self._statement(ast.copy_location(ast.Assign(targets=[target], value=part), node))
             case ast.ClassDef():
                 self._define(node, node.name)
                 check_class(self.scope, node)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -102,7 +103,7 @@ def _scalar(name: str, number: int | float, parameter: Parameter) -> np.generic:
     if np.dtype(kind).itemsize != parameter.size or parameter.kind not in accepted:
         declared = f"{parameter.kind}{parameter.size * 8}"
         raise ArgumentError(f"the plan gives {name}, the kernel takes .{declared}")
-    if name[0] != "f" and number != int(number):
+    if name[0] != "f" and isinstance(number, float) and not (math.isfinite(number) and number.is_integer()):
         raise ArgumentError(f"{number} is no integer, as {name} asks")
     try:
         value: np.generic = kind(number if name[0] == "f" else int(number))

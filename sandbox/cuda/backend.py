@@ -15,7 +15,7 @@ import torch
 from warpsmith.kernels.errors import DeviceLost, EnvironmentError_
 from warpsmith.kernels.records import CompileReport, Failure, KernelStep, LaunchPlan, LibraryStep
 from warpsmith.sandbox import process
-from warpsmith.sandbox.backend import Argument, LaunchResult
+from warpsmith.sandbox.backend import SCRATCH_DTYPES, Argument, LaunchResult, load_time_buffers, load_time_changed
 from warpsmith.sandbox.cuda import driver as cuda
 from warpsmith.sandbox.cuda.arguments import (
     ArgumentError,
@@ -27,7 +27,9 @@ from warpsmith.sandbox.cuda.arguments import (
 from warpsmith.sandbox.cuda.health import Health
 from warpsmith.sandbox.cuda.leftovers import Leftovers
 from warpsmith.sandbox.cuda.library import LibraryError, library_call
+from warpsmith.sandbox.cuda.memory import hold_to_limit
 from warpsmith.sandbox.cuda.scrub import Scrubber
+from warpsmith.sandbox.cuda.variables import Variables
 
 Launch = Callable[[], object]
 _torch_cuda: Any = torch.cuda
@@ -39,6 +41,11 @@ LAUNCH_TIMEOUT_VARIABLE = "WARPSMITH_LAUNCH_TIMEOUT_S"
 LAUNCH_TIMEOUT_S = 10.0
 """A run of a whole plan that takes longer is a hang: the slowest honest one is a serial pass over the
 memory."""
+
+
+_MOST = 2**31 - 1
+_MOST_BYTES = 1 << 48
+"""No device's memory is larger, and torch refuses what does not fit 64 bits in other words."""
 
 
 class LaunchRefused(Exception):
@@ -68,6 +75,7 @@ class CudaBackend:
         self.torch_device = torch.device("cuda", index)
         torch.cuda.set_device(index)
         torch.empty(1, device=self.torch_device)
+        hold_to_limit(self.torch_device)
         self.driver = cuda.driver()
         self.driver.set_limit(cuda.LIMIT_PRINTF_FIFO, 1 << 16)
         self.driver.set_limit(cuda.LIMIT_MALLOC_HEAP, 0)
@@ -90,12 +98,14 @@ class CudaBackend:
         module = self._module_class()
         # Unloading a module waits for its kernels: one that hangs must outlive the report about it.
         self._newest = module
-        failure = None
+        failure, variables = None, None
+        cubin = Path(report.cubin_path).read_bytes()
         try:
-            module.load(Path(report.cubin_path).read_bytes())
-        except RuntimeError as error:
+            module.load(cubin)
+            variables = Variables(self.driver, module.ptr, cubin, self.stream.cuda_stream)
+        except (RuntimeError, cuda.DriverError) as error:
             failure = Failure(stage="launch", kind="module", message=f"the module does not load: {error}")
-        return LoadedCuda(self, module, parameters, plan, failure)
+        return LoadedCuda(self, module, parameters, plan, failure, variables)
 
     def forget(self) -> None:
         """Enqueues writes over all that a kernel could find of earlier work: memory that torch holds free, every
@@ -148,17 +158,20 @@ class LoadedCuda:
         parameters: Mapping[str, tuple[Parameter, ...]],
         plan: LaunchPlan,
         failure: Failure | None,
+        variables: Variables | None = None,
     ) -> None:
         self.backend = backend
         self.plan = plan
         self._failure = failure
+        self.variables = variables
         self._module = module
         self._parameters = parameters
         self._functions: dict[str, Any] = {}
         self._scratch: dict[str, torch.Tensor] = {}
         self._prepared: dict[str, torch.Tensor] = {}
+        self._launched = False
 
-    def launch(self, arguments: Mapping[str, Argument], *, poison: int) -> LaunchResult:
+    def launch(self, arguments: Mapping[str, Argument], *, poison: int, again: bool = False) -> LaunchResult:
         """Runs the plan once and waits. See `Loaded` for what `arguments` and `poison` mean."""
         if self._failure is not None:
             return LaunchResult(failure=self._failure)
@@ -167,8 +180,13 @@ class LoadedCuda:
                 self.backend.stream.wait_stream(_torch_cuda.default_stream(self.backend.torch_device))
                 bound = self.bind(arguments)
                 self.backend.forget()
-                self.fill_scratch(poison)
-                bound.prepare()
+                if again and self._launched:
+                    self._restore_variables()
+                else:
+                    self.fill_scratch(poison)
+                    bound.prepare()
+                self._launched = True
+                self.keep_prepared()
                 bound.enqueue()
         except (LaunchRefused, ArgumentError, LibraryError) as error:
             kind = error.kind if isinstance(error, LaunchRefused) else "arguments"
@@ -177,30 +195,41 @@ class LoadedCuda:
         except torch.cuda.OutOfMemoryError as error:
             message = f"no room for the scratch buffers: {str(error).splitlines()[0]}"
             return LaunchResult(failure=Failure(stage="launch", kind="out_of_memory", message=message))
-        except RuntimeError as error:
+        except (RuntimeError, cuda.DriverError) as error:
             return LaunchResult(failure=self.backend.ruined(error))
-        return LaunchResult(failure=self.backend.finish())
+        return LaunchResult(failure=self.backend.finish() or self._state_kept())
+
+    def _state_kept(self) -> Failure | None:
+        """The failure of steps that have changed what load-time steps had written."""
+        with torch.cuda.stream(self.backend.stream):
+            changed = [name for name, kept in self._prepared.items() if not torch.equal(kept, self._bytes_of(name))]
+        self._prepared = {}
+        return load_time_changed(changed) if changed else None
 
     def fill_scratch(self, poison: int) -> None:
-        """Fills scratch that the plan wants poisoned, on the current stream."""
+        """Fills scratch as the plan wants it, on the current stream; module variables get their first contents back."""
+        self._restore_variables()
         for name, buffer in self.plan.buffers.items():
-            if buffer.init == "poison":
-                self._bytes_of(name).fill_(poison)
+            self._bytes_of(name).fill_(0 if buffer.init == "zero" else poison)
 
     def keep_prepared(self) -> None:
         """Copies what the load-time steps have written, for `refresh_scratch`."""
-        names = {name for step in self.plan.prepare for name in _named(step)} & self.plan.buffers.keys()
-        self._prepared = {name: self._bytes_of(name).clone() for name in names}
+        self._prepared = {name: self._bytes_of(name).clone() for name in load_time_buffers(self.plan)}
 
     def refresh_scratch(self, poison: int) -> None:
-        """Scratch as it was before the first run, on the current stream: load-time results restored, all else
-        poisoned."""
+        """Scratch and module variables as they were before the first run, on the current stream: load-time results
+        restored, all other scratch poisoned."""
+        self._restore_variables()
         for name in self.plan.buffers:
             kept = self._prepared.get(name)
             if kept is None:
                 self._bytes_of(name).fill_(poison)
             else:
                 self._bytes_of(name).copy_(kept)
+
+    def _restore_variables(self) -> None:
+        if self.variables is not None:
+            self.variables.restore(torch.cuda.current_stream(self.backend.torch_device).cuda_stream)
 
     def bind(self, arguments: Mapping[str, Argument]) -> Bound:
         """The plan with its arguments packed, ready to be enqueued many times. Raises LaunchRefused,
@@ -218,6 +247,9 @@ class LoadedCuda:
             return library_call(step.library, step.args, step.out, step.kwargs, values)
         if min(*step.grid, *step.block, *step.cluster) < 1 or step.shared_bytes < 0:
             raise LaunchRefused(f"{step.kernel}: grid, block and cluster sizes start at 1", "launch_config")
+        if max(*step.grid, *step.block, *step.cluster, step.shared_bytes) > _MOST:
+            # A larger one would be cut to 32 bits on its way to the driver.
+            raise LaunchRefused(f"{step.kernel}: no size of a launch is above {_MOST}", "launch_config")
         if step.kernel not in self._parameters:
             raise LaunchRefused(f"the module has no kernel {step.kernel!r}", "no_entry")
         function = self._function(step)
@@ -265,6 +297,8 @@ class LoadedCuda:
             count = _dtype(buffer.dtype).itemsize
             for size in buffer.shape:
                 count *= size
+            if count > _MOST_BYTES:
+                raise LaunchRefused(f"no room for the scratch buffer {name}: it takes {count:,} bytes", "out_of_memory")
             self._scratch[name] = torch.empty(count, dtype=torch.uint8, device=self.backend.torch_device)
         return self._scratch[name]
 
@@ -326,14 +360,7 @@ def _cupy_stream(pointer: int) -> Any:
     return stream.ExternalStream(pointer)
 
 
-def _named(step: KernelStep | LibraryStep) -> set[str]:
-    """Names of tensors that a step is given."""
-    given = {argument for argument in step.args if isinstance(argument, str)}
-    return given | {step.out} if isinstance(step, LibraryStep) else given
-
-
 def _dtype(name: str) -> torch.dtype:
-    found = getattr(torch, name, None)
-    if not isinstance(found, torch.dtype):
-        raise LaunchRefused(f"no dtype is called {name!r}", "arguments")
-    return found
+    if name not in SCRATCH_DTYPES:
+        raise LaunchRefused(f"no dtype of a buffer is called {name!r}", "arguments")
+    return SCRATCH_DTYPES[name]

@@ -37,6 +37,8 @@ def library_call(
     given: list[torch.Tensor | int | float] = []
     for argument in arguments:
         if not isinstance(argument, str):
+            if len(argument) != 1:
+                raise LibraryError(f"{name}: a typed scalar has exactly one type")
             given.append(next(iter(argument.values())))
         elif argument in values:
             given.append(values[argument])
@@ -52,8 +54,9 @@ def library_call(
             operator(*given, out=target, **keywords)
         except torch.OutOfMemoryError:
             raise
-        except (RuntimeError, TypeError, IndexError) as error:
-            raise LibraryError(f"{name}: {str(error).splitlines()[0]}") from error
+        except (RuntimeError, TypeError, IndexError, ValueError, OverflowError) as error:
+            text = str(error).splitlines() or [type(error).__name__]
+            raise LibraryError(f"{name}: {text[0]}") from error
         if target.shape != shape:
             raise LibraryError(f"{name} gives the shape {tuple(target.shape)}, {out} has {tuple(shape)}")
 

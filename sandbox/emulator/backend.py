@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import secrets
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from warpsmith.kernels.records import CompileReport, Counters, Failure, KernelStep, LaunchPlan, LibraryStep
-from warpsmith.sandbox.backend import Argument, LaunchResult
+from warpsmith.sandbox.backend import SCRATCH_DTYPES, Argument, LaunchResult, load_time_buffers, load_time_changed
 from warpsmith.sandbox.cuda.arguments import ArgumentError, Parameter, pack
 from warpsmith.sandbox.cuda.library import LibraryError, library_call
 from warpsmith.sandbox.emulator.launch import DEFAULT_STEP_LIMIT, Run, Shape, run_kernel
@@ -21,6 +22,8 @@ from warpsmith.sandbox.emulator.ptx import Module, PtxError, Refused, Variable
 from warpsmith.sandbox.emulator.regions import Region
 from warpsmith.sandbox.emulator.vectors import Array
 
+REORDERED = "blocks ran in another order"
+"""Note of a launch whose results may differ from those of the launch before for this reason alone."""
 _MOST_BLOCKS = 1 << 31
 """A launch of more would not end, on a device neither."""
 
@@ -57,6 +60,7 @@ class LoadedEmulator:
         self._failure: Failure | None = None
         self._refused: str | None = None
         self._scratch: dict[str, tuple[torch.Tensor, Region]] = {}
+        self._launches = 0
         try:
             module = parse_cached(text)
             self._failure = self._prepare(module, report, text)
@@ -89,29 +93,45 @@ class LoadedEmulator:
                 return failure
         return None
 
-    def launch(self, arguments: Mapping[str, Argument], *, poison: int, blocks: range | None = None) -> LaunchResult:
+    def launch(
+        self, arguments: Mapping[str, Argument], *, poison: int, again: bool = False, blocks: range | None = None
+    ) -> LaunchResult:
         """Runs the plan once; see `Loaded`. `blocks` restricts every kernel to a range of linear block indices."""
         if self._refused is not None:
             return LaunchResult(refused=self._refused)
         if self._failure is not None:
             return LaunchResult(failure=self._failure)
         counters: dict[str, dict[str, float]] = {}
+        chance = self._chance() if blocks is None else None
+        notes = () if chance is None else (REORDERED,)
         try:
-            failure = self._run(arguments, poison, blocks, counters)
+            failure = self._run(arguments, poison, again, blocks, counters, chance)
         except (ArgumentError, LibraryError) as error:
             failure = Failure(stage="launch", kind="arguments", message=str(error))
         except Refused as refused:
             return LaunchResult(refused=str(refused))
-        return LaunchResult(failure=failure, counters=Counters(source="emulated", kernels=counters))
+        return LaunchResult(failure=failure, counters=Counters(source="emulated", kernels=counters), notes=notes)
+
+    def _chance(self) -> np.random.Generator | None:
+        """By which chance blocks are ordered, where they may see each other: at the second launch, the fourth, the
+        eighth and so on, since it takes longer. Every other launch has them in order."""
+        self._launches += 1
+        often = self._launches == 1 or self._launches & (self._launches - 1)
+        if often or not any(kernel.order_shows for kernel in self._kernels.values()):
+            return None
+        return np.random.default_rng(secrets.randbits(128))
 
     def _run(
         self,
         arguments: Mapping[str, Argument],
         poison: int,
+        again: bool,
         blocks: range | None,
         counters: dict[str, dict[str, float]],
+        chance: np.random.Generator | None,
     ) -> Failure | None:
-        self._fill_scratch(poison)
+        again = again and bool(self._scratch)
+        self._fill_scratch(poison, again)
         values: dict[str, Argument] = dict(arguments)
         values |= {name: tensor for name, (tensor, _) in self._scratch.items()}
         regions = [
@@ -119,16 +139,27 @@ class LoadedEmulator:
             *(region for _, region in self._scratch.values()),
             *self._variables,
         ]
-        for step in self._steps():
-            if isinstance(step, LibraryStep):
-                library_call(step.library, step.args, step.out, step.kwargs, values)()
-                _mark_written(regions, values[step.out])
-                continue
-            run = self._launch_kernel(step, values, regions, poison, blocks)
-            _add(counters.setdefault(step.kernel, {}), run.counters)
-            if run.failure is not None:
-                return run.failure
-        return None
+
+        def run(steps: Iterable[KernelStep | LibraryStep]) -> Failure | None:
+            for step in steps:
+                if isinstance(step, LibraryStep):
+                    library_call(step.library, step.args, step.out, step.kwargs, values)()
+                    _mark_written(regions, values[step.out])
+                    continue
+                found = self._launch_kernel(step, values, regions, poison, blocks, chance)
+                _add(counters.setdefault(step.kernel, {}), found.counters)
+                if found.failure is not None:
+                    return found.failure
+            return None
+
+        failure = None if again else run(self.plan.prepare)
+        for name in self.plan.buffers if self.plan.prepare else ():
+            if self.plan.buffers[name].init == "zero":
+                _raw(self._scratch[name][0]).zero_()
+        before = {name: _raw(self._scratch[name][0]).clone() for name in load_time_buffers(self.plan)}
+        failure = failure or run(self.plan.steps)
+        changed = [name for name, kept in before.items() if not torch.equal(kept, _raw(self._scratch[name][0]))]
+        return failure or (load_time_changed(changed) if changed else None)
 
     def _launch_kernel(
         self,
@@ -137,6 +168,7 @@ class LoadedEmulator:
         regions: list[Region],
         poison: int,
         blocks: range | None,
+        chance: np.random.Generator | None,
     ) -> Run:
         if math.prod(step.grid) > _MOST_BLOCKS:
             raise Refused(f"{step.kernel}: a grid of {math.prod(step.grid):,} blocks", 0)
@@ -156,13 +188,16 @@ class LoadedEmulator:
             checks=self.backend.checks,
             step_limit=self.backend.step_limit,
             poison=poison,
+            chance=chance if kernel.order_shows else None,
         )
 
-    def _fill_scratch(self, poison: int) -> None:
-        """Fresh contents for every scratch buffer; poisoned ones count as never written."""
+    def _fill_scratch(self, poison: int, again: bool) -> None:
+        """Fresh contents for every scratch buffer; with `again` their old ones, but where the plan asks for zeros. But
+        for what load-time steps have left, poisoned ones count as never written."""
+        kept = set(load_time_buffers(self.plan)) if again else set()
         for name, buffer in self.plan.buffers.items():
             if name not in self._scratch:
-                dtype = getattr(torch, buffer.dtype)
+                dtype = SCRATCH_DTYPES[buffer.dtype]
                 tensor = torch.empty(buffer.shape, dtype=dtype)
                 size = tensor.numel() * tensor.element_size()
                 self._scratch[name] = (
@@ -170,12 +205,19 @@ class LoadedEmulator:
                     Region(name, tensor.data_ptr(), size, tracked=True, keep=tensor),
                 )
             tensor, region = self._scratch[name]
-            raw = tensor.view(-1).view(torch.uint8) if tensor.numel() else tensor
-            raw.fill_(0 if buffer.init == "zero" else poison)
+            if name in kept:
+                continue
+            if buffer.init == "zero" or not again:
+                _raw(tensor).fill_(0 if buffer.init == "zero" else poison)
             if buffer.init == "zero":
                 region.mark_written()
             else:
                 region.mark_unwritten()
+
+
+def _raw(tensor: torch.Tensor) -> torch.Tensor:
+    """The bytes of a scratch buffer."""
+    return tensor.view(-1).view(torch.uint8) if tensor.numel() else tensor
 
 
 def _parameter(variable: Variable) -> Parameter:

@@ -63,11 +63,12 @@ class Run:
 def run_kernel(
     kernel: Kernel, shape: Shape, params: Mapping[str, tuple[bytes, int]], regions: list[Region], *,
     addresses: Mapping[str, Array] | None = None, blocks: range | None = None, checks: Checks | None = None,
-    step_limit: int = DEFAULT_STEP_LIMIT, poison: int = 0xCB,
+    step_limit: int = DEFAULT_STEP_LIMIT, poison: int = 0xCB, chance: np.random.Generator | None = None,
 ) -> Run:  # fmt: skip
     """Run an entry on memory `regions`; `params` maps each parameter to its bytes and alignment.
 
     `blocks` restricts the run to a range of linear block indices (whole clusters). The first broken check ends the run.
+    With `chance`, blocks run in an order that it draws, some long before others; without, in order and in step.
     """
     checks = checks or Checks()
     for region in regions:
@@ -77,7 +78,8 @@ def run_kernel(
     totals = _Totals(kernel)
     run = Run()
     with np.errstate(all="ignore"):
-        for batch in batches(kernel, shape, blocks or range(shape.blocks)):
+        order = batches(kernel, shape, blocks or range(shape.blocks), chance)
+        for batch in order:
             geometry = Geometry(batch, shape.threads, special_registers(shape, batch))
             machine = Machine(
                 kernel, geometry, memory, addresses=addresses or {}, params=params,
@@ -85,7 +87,9 @@ def run_kernel(
             )  # fmt: skip
             if epochs is not None:
                 epochs.begin(batch, machine.shared.hazards)
-            scheduler = Scheduler(kernel, machine, step_limit)
+            # Batches in another order are apart already, unless the one after must wait for the one before.
+            late = _late(len(batch), shape.cluster_size, chance) if kernel.spins or len(order) == 1 else None
+            scheduler = Scheduler(kernel, machine, step_limit, late)
             try:
                 scheduler.run()
             except Violation as violation:
@@ -97,8 +101,9 @@ def run_kernel(
     return run
 
 
-def batches(kernel: Kernel, shape: Shape, blocks: range) -> list[Array]:
-    """Linear block indices of each batch: whole clusters, as many blocks as lanes and memory allow."""
+def batches(kernel: Kernel, shape: Shape, blocks: range, chance: np.random.Generator | None = None) -> list[Array]:
+    """Linear block indices of each batch: whole clusters, as many blocks as lanes and memory allow. `chance` shuffles
+    them, but where blocks may spin on earlier ones none comes before another batch that it may wait for."""
     size = kernel.shared_size + shape.dynamic_shared + kernel.local_size * shape.threads
     by_state = _STATE_PER_BATCH // max(1, 6 * size)
     count = max(1, min(_LANES_PER_BATCH // shape.threads, by_state))
@@ -107,7 +112,29 @@ def batches(kernel: Kernel, shape: Shape, blocks: range) -> list[Array]:
     unit = shape.cluster_size
     count = max(1, count // unit) * unit
     order = cluster_order(shape)[blocks.start : blocks.stop : blocks.step]
-    return [order[first : first + count] for first in range(0, len(order), count)]
+    if chance is None:
+        return [order[first : first + count] for first in range(0, len(order), count)]
+    if not kernel.spins:
+        order = _shuffled(order, unit, chance)
+        return [order[first : first + count] for first in range(0, len(order), count)]
+    # Where the first batch ends differs, so that no two blocks are always apart.
+    start = 0 if len(order) <= count else unit * int(chance.integers(1, count // unit + 1)) - count
+    cuts = [(max(0, first), first + count) for first in range(start, len(order), count)]
+    return [_shuffled(order[first:end], unit, chance) for first, end in cuts]
+
+
+def _shuffled(order: Array, unit: int, chance: np.random.Generator) -> Array:
+    """Blocks in another order, those of a cluster still side by side."""
+    return order if len(order) % unit else chance.permutation(order.reshape(-1, unit)).reshape(-1)
+
+
+def _late(blocks: int, unit: int, chance: np.random.Generator | None) -> Array | None:
+    """Which rows of a batch start late: some of the clusters, not all of them."""
+    clusters = blocks // unit
+    if chance is None or clusters < 2:
+        return None
+    late = np.repeat(np.arange(clusters) >= chance.integers(1, clusters), unit)
+    return late.reshape(-1, 1)
 
 
 def cluster_order(shape: Shape) -> Array:

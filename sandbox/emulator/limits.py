@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 
-import torch
-
 from warpsmith.kernels.device import DEVICES
 from warpsmith.kernels.records import Failure, KernelResources, KernelStep, LaunchPlan
+from warpsmith.sandbox.backend import SCRATCH_DTYPES
 from warpsmith.sandbox.emulator.ptx import Function
 
 _SHARED_PER_BLOCK = {
@@ -166,12 +165,13 @@ def check_scratch(plan: LaunchPlan) -> Failure | None:
     """Whether the scratch buffers of a plan can be had here."""
     total = 0
     for name, buffer in plan.buffers.items():
-        dtype = getattr(torch, buffer.dtype, None)
-        if not isinstance(dtype, torch.dtype):
+        dtype = SCRATCH_DTYPES.get(buffer.dtype)
+        if dtype is None:
             return Failure(stage="launch", kind="arguments", message=f"{name}: no dtype is called {buffer.dtype!r}")
         if any(size < 0 for size in buffer.shape):
             return Failure(stage="launch", kind="arguments", message=f"{name}: the shape {buffer.shape} is negative")
-        total += dtype.itemsize * math.prod(buffer.shape)
+        # Strides are computed even where a dimension of 0 leaves no elements.
+        total += dtype.itemsize * math.prod(max(1, size) for size in buffer.shape)
     if total > MAX_SCRATCH:
         message = f"no room for the scratch buffers: they take {total:,} bytes, {MAX_SCRATCH:,} are given here"
         return Failure(stage="launch", kind="out_of_memory", message=message)

@@ -72,6 +72,10 @@ class Kernel:
     local_size: int
     granules: dict[str, int]
     """Smallest access in bytes to `shared` and `global` memory."""
+    order_shows: bool
+    """Whether blocks may see each other's progress: what the order in which they run decides may show then."""
+    spins: bool
+    """Whether some loop may wait for another block."""
     text: str = field(repr=False, default="")
 
 
@@ -106,7 +110,7 @@ def compile_kernel(text: str, entry: str) -> Kernel:
     initial = [np.zeros((1, 1), NUMPY[program.homes[name]]) for name in program.numbers]
     return Kernel(
         function, compiled, initial, program.sites, program.numbers, shared, shared_size, dynamic_align, local,
-        local_size, _granules(function), source,
+        local_size, _granules(function), _order_shows(function), any(block.spins for block in blocks), source,
     )  # fmt: skip
 
 
@@ -262,3 +266,14 @@ def _granules(function: Function) -> dict[str, int]:
         for space in spaces & least.keys() or (least if not spaces else ()):
             least[space] = min(least[space], width)
     return {space: min(width, 8) if width != 16 else 4 for space, width in least.items()}
+
+
+def _order_shows(function: Function) -> bool:
+    """Whether there are atomics, or loads that may see what another block has just written, outside shared memory."""
+    marks = {"volatile", "acquire", "relaxed", "acq_rel"}
+    return any(
+        not any(part.startswith("shared") for part in item.parts)
+        and (item.parts[0] in ("atom", "red") or (item.parts[0] == "ld" and bool(marks & set(item.parts))))
+        for item in function.body
+        if isinstance(item, Instr)
+    )

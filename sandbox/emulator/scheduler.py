@@ -20,14 +20,18 @@ from warpsmith.sandbox.emulator.vectors import Array
 from warpsmith.sandbox.emulator.violations import Violation
 
 Mask = Array | None
+_PATIENCE = 256
+"""Steps after which blocks that spin are given those that have not started."""
 _BITS = (np.uint32(1) << np.arange(32, dtype=np.uint32)).astype(np.uint32)
 
 
 class Scheduler:
     """One batch from start to end. `warps_run` counts the active warps of each executed block of code."""
 
-    def __init__(self, kernel: Kernel, machine: Machine, step_limit: int) -> None:
+    def __init__(self, kernel: Kernel, machine: Machine, step_limit: int, late: Array | None = None) -> None:
+        """`late` marks blocks, in the shape (blocks, 1), that start only when the others cannot go on without them."""
         self.kernel, self.machine = kernel, machine
+        self.late = late
         self.geometry = machine.geometry
         self.registers: list[Any] = list(kernel.initial)
         self.pending: dict[int, Mask] = {}
@@ -43,14 +47,15 @@ class Scheduler:
 
     def run(self) -> None:
         """Run every lane to its end. Raises Violation."""
-        self.pending[0] = None
-        while self.pending or self.waiting:
+        self.pending[0] = None if self.late is None else ~self.late
+        while self.pending or self.waiting or self.late is not None:
             if not self.pending:
-                self._release()
+                if not self._release(forced=self.late is None):
+                    self._start_late()
                 continue
             index = self._next()
             mask = self.pending.pop(index)
-            if mask is not None and not self.pending and not self.waiting:
+            if mask is not None and not self.pending and not self.waiting and self.late is None:
                 mask = None
             compiled = self.kernel.blocks[index]
             if compiled.block.waits and (mask is not None or compiled.block.waits != "warp"):
@@ -65,6 +70,10 @@ class Scheduler:
             index = min(self.pending)
             raise Violation("hang", f"no end after {self.step_limit} steps", site=self._site_of(index))
         index = min(self.pending)
+        if self.late is not None:
+            if self.kernel.blocks[index].block.spins and self.steps % _PATIENCE == 0:
+                self._start_late()
+            return min(self.pending)
         if self.progress.stuck(
             self.steps,
             index,
@@ -79,6 +88,10 @@ class Scheduler:
                 self._release(forced=False)
             return max(self.pending)
         return index
+
+    def _start_late(self) -> None:
+        late, self.late = self.late, None
+        self._send(0, late)
 
     def _site_of(self, index: int) -> int:
         """A site in or near a block of code."""
@@ -248,11 +261,13 @@ class Scheduler:
         self.barriers += self.geometry.shape[0] if rows is None else len(rows)
         self._execute(compiled, None if mask is None else self._simplified(mask))
 
-    def _release(self, *, forced: bool = True) -> None:
-        """Open the barriers at which everybody has arrived; if `forced` (nobody else can run), one must open."""
+    def _release(self, *, forced: bool = True) -> bool:
+        """Open the barriers at which everybody has arrived; if `forced` (nobody else can run), one must open. Whether
+        one did."""
         opened = self._open_barriers() or self._open_clusters()
         if not opened and forced:
             raise self._stuck()
+        return opened
 
     def _open_barriers(self) -> bool:
         alive = self._full(None)

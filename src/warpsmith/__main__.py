@@ -1,6 +1,6 @@
 """`python -m warpsmith` is the command `warpsmith`."""
 
-from warpsmith.app.cli import main
+from warpsmith.app.entry import main
 
 if __name__ == "__main__":
     main()

@@ -122,9 +122,10 @@ def test_a_cap_keeps_what_was_had(tmp_path: Path) -> None:
 
 
 def test_a_wrong_key_is_the_persons_to_mend(tmp_path: Path) -> None:
-    with played(FirstLegal(), tmp_path) as one, pytest.raises(ServerUnusable):
+    with played(FirstLegal(), tmp_path) as one:
         one.server.key = "another"
-        one.policy.propose(request("joint"))
+        with pytest.raises(ServerUnusable, match="API_KEY"):
+            one.policy.propose(request("joint"))
 
 
 def test_code_is_offered_to_the_acting_role_and_refused_with_its_line(tmp_path: Path) -> None:

@@ -98,14 +98,14 @@ import resource, sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 from compile_samples import candidate, copy_kernel
-from warpsmith.kernels.errors import UserError
+from warpsmith.kernels.errors import EnvironmentError_
 from warpsmith.tools.compile import Compiler
 with Compiler("sm_90", cache_dir=Path({cache!r}), jobs=1) as compiler:
     assert compiler.compile(candidate("broken")).failure.kind == "error"
     {fill}
     try:
         compiler.compile(candidate(copy_kernel()))
-    except UserError as error:
+    except EnvironmentError_ as error:
         print(error)
     {free}
     assert compiler.compile(candidate(copy_kernel())).ok

@@ -75,7 +75,7 @@ def test_a_gpu_that_nvrtc_does_not_know_fails() -> None:
 
 
 def test_nothing_needs_to_match_without_a_gpu() -> None:
-    assert doctor.check_match(NO_DRIVER, load_nvrtc()).state == "ok"
+    assert doctor.check_match(NO_DRIVER, load_nvrtc()).state == "absent"
     assert doctor.check_driver(NO_DRIVER).state == "warn"
     assert doctor.check_driver(DriverFacts(None, "13.0", ())).state == "warn"
     assert doctor.check_driver(gpu("13.0")).state == "ok"
@@ -86,7 +86,7 @@ def test_nothing_needs_to_match_without_a_gpu() -> None:
     [
         (gpu("13.0"), ("cupy-cuda12x", "cupy-cuda13x"), "fail", "uninstall"),
         (NO_DRIVER, ("cupy-cuda12x", "cupy-cuda13x"), "fail", "uninstall"),
-        (NO_DRIVER, (), "ok", ""),
+        (NO_DRIVER, (), "absent", ""),
         (gpu("13.0"), (), "fail", "cupy-cuda13x"),
         (gpu("12.4"), (), "fail", "cupy-cuda12x"),
         (gpu("12.4"), ("cupy-cuda13x",), "fail", "cupy-cuda12x"),

@@ -44,6 +44,7 @@ def run(
     text: str, entry: str, grid: Dims, block: Dims, args: Sequence[Any], *, outs: Sequence[int] = (),
     scratch: Sequence[int] = (), shared: int = 0, cluster: Dims = (1, 1, 1), checks: Checks | None = None,
     blocks: range | None = None, step_limit: int = 100_000, cooperative: bool = False,
+    chance: np.random.Generator | None = None,
 ) -> Run:  # fmt: skip
     """Launch on numpy arrays (as pointers) and numbers; arrays at positions `outs` are tracked and not yet written,
     those at `scratch` tracked and written."""
@@ -67,7 +68,7 @@ def run(
     shape = Shape(_three(grid), _three(block), _three(cluster), shared, cooperative)
     return run_kernel(
         kernel, shape, params, regions, addresses=addresses, blocks=blocks, checks=checks or Checks(),
-        step_limit=step_limit,
+        step_limit=step_limit, chance=chance,
     )  # fmt: skip
 
 

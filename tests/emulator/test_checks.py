@@ -216,6 +216,44 @@ def test_hand_over_between_blocks_by_fence_and_atomic() -> None:
     caught(launch("")[0], "race", "hand-over")
 
 
+def test_an_order_by_chance_shows_who_does_not_wait_and_spares_who_does() -> None:
+    chance = np.random.default_rng(7)
+    source = (
+        K
+        + """(unsigned* t, unsigned* flag, unsigned* y, int wait) {
+  if (threadIdx.x) return;
+  if (blockIdx.x) {
+    if (wait) while (atomicAdd(flag + blockIdx.x - 1, 0u) == 0u) ;
+    __threadfence();
+    y[blockIdx.x] = atomicAdd(t, 0u);
+  }
+  atomicAdd(t, 1u);
+  __threadfence();
+  atomicExch(flag + blockIdx.x, 1u);
+}"""
+    )
+
+    def counted(wait: int, blocks: int, by: np.random.Generator | None) -> bool:
+        total, flags, seen = (aligned(np.zeros(size), np.uint32) for size in (1, blocks, blocks))
+        run_ = run(cuda(source), "k", (blocks,), (32,), [total, flags, seen, wait], scratch=[0, 1, 2], chance=by)
+        good(run_)
+        assert total[0] == blocks
+        return bool((seen == np.arange(blocks)).all())
+
+    assert counted(1, 40, None)
+    assert all(counted(1, 40, chance) for _ in range(3))
+    assert not any(counted(0, 40, chance) for _ in range(3))
+
+
+@pytest.mark.parametrize("blocks", [5, 3000])
+def test_by_chance_every_block_runs_once(blocks: int) -> None:
+    text = cuda(K + "(unsigned* x, unsigned* n) { atomicAdd(x + blockIdx.x, 1u); atomicAdd(n, 1u); }")
+    seen, total = aligned(np.zeros(blocks), np.uint32), aligned([0], np.uint32)
+    good(run(text, "k", (blocks,), (64,), [seen, total], chance=np.random.default_rng(3)))
+    assert (seen == 64).all()
+    assert total[0] == 64 * blocks
+
+
 def test_divergent_barrier() -> None:
     source = K + "(float* x, int n) {{ {code} }}"
     uniform = "if (n > 3) __syncthreads(); x[threadIdx.x] = 1;"

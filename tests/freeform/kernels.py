@@ -26,7 +26,7 @@ SOFTMAX_TEXT = """extern "C" __global__ void softmax_rows(const float* in, float
     __shared__ float part[32];
     const float* row = in + (long)blockIdx.x * n;
     int lane = threadIdx.x;
-    float top = -INFINITY;
+    float top = -3.0e38f;
     for (int i = lane; i < n; i += 32) top = fmaxf(top, row[i]);
     for (int s = 16; s > 0; s >>= 1) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, s));
     float sum = 0.0f;
@@ -45,6 +45,10 @@ RUNNING_TEXT = """extern "C" __global__ void running_sum(const float* in, float*
     }
 }
 """
+WAITING = """    volatile const float* waited = in;
+    while (waited[0] > -1.0e30f) {
+    }
+    double sum"""
 
 
 def plan(kernel: str, *, threads: int = 32, args: tuple[str | dict[str, int | float], ...] = ()) -> LaunchPlan:
@@ -75,7 +79,7 @@ def broken(what: str) -> Candidate:
     if what == "wrong":
         return good.model_copy(update={"source": RUNNING_TEXT.replace("(float)sum", "(float)sum + 1.0f")})
     if what == "hang":
-        return good.model_copy(update={"source": RUNNING_TEXT.replace("++i", "i += 0")})
+        return good.model_copy(update={"source": RUNNING_TEXT.replace("    double sum", WAITING)})
     scratch = {"tmp": Buffer(dtype="float32", shape=(4,))}
     step = good.plan.steps[0].model_copy(update={"args": ("in0", "out7", {"i32": 96})})
     return good.model_copy(update={"plan": LaunchPlan(buffers=scratch, steps=(step,))})

@@ -71,7 +71,7 @@ def test_an_edit_of_text_is_evaluated_and_later_choices_build_on_it(spec: Kernel
     children = [o for o in outcomes if o.parent == first.id]
     assert children
     assert all(child.slots[slot.name] == text for child in children)
-    assert not [data for kind, data in heard if kind == "refused"]
+    assert not [data for kind, data in heard if kind == "edits_refused"]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_text_that_leaves_its_slot_is_refused_and_told(
 ) -> None:
     slot = code_slot(spec)
     store, heard = played(spec, tmp_path, {1: {slot.owner: (SlotEdit(slot.name, text),)}})
-    refused = [data for kind, data in heard if kind == "refused"]
+    refused = [data for kind, data in heard if kind == "edits_refused"]
     assert refused[0]["slots"] == [slot.name]
     assert reason in refused[0]["reason"]
     assert not [o for o in store.outcomes() if o.slots[slot.name] != slot.default]
@@ -94,7 +94,7 @@ def test_a_role_that_does_not_own_the_text_may_not_edit_it(spec: KernelSpec, tmp
     slot = code_slot(spec)
     thief = next(role for role in ("memory", "config", "reduction") if role != slot.owner)
     _, heard = played(spec, tmp_path, {1: {thief: (SlotEdit(slot.name, f"{slot.default}\n"),)}})
-    assert next(data["reason"] for kind, data in heard if kind == "refused").endswith(f"not to {thief}")
+    assert next(data["reason"] for kind, data in heard if kind == "edits_refused").endswith(f"not to {thief}")
 
 
 def test_the_state_holds_no_text(spec: KernelSpec, tmp_path: Path) -> None:

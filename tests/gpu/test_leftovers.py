@@ -6,9 +6,11 @@ import gpu_candidates as kernels
 import pytest
 import torch
 
-from warpsmith.kernels.records import Buffer, LaunchPlan
+from warpsmith.kernels.records import Buffer, CompileReport, KernelStep, LaunchPlan
 from warpsmith.sandbox.cuda.backend import CudaBackend
 from warpsmith.sandbox.cuda.facts import identity
+from warpsmith.sandbox.cuda.variables import variable_names
+from warpsmith.sandbox.nvrtc import load_nvrtc
 from warpsmith.tools.compile import Compiler
 
 pytestmark = pytest.mark.gpu
@@ -48,6 +50,17 @@ extern "C" __global__ void softmax(const float* __restrict__ x, float* __restric
     for (int i = threadIdx.x; i < n; i += blockDim.x) mine[i] = out[i] = expf(in[i] - m) / s;
     __syncthreads();
     if (threadIdx.x == 0) mine[n] = in[0] + in[n - 1];
+}
+"""
+
+
+COUNTING = """
+__device__ float calls = 1.0f;
+static __device__ float hidden;
+__device__ const float table[2] = {5.0f, 7.0f};
+extern "C" __global__ void count(float* y) {
+    y[0] = calls; y[1] = hidden; y[2] = table[(int)y[3]];
+    calls += 1.0f; hidden += 1.0f;
 }
 """
 
@@ -95,6 +108,36 @@ def test_shared_memory_is_overwritten_before_a_candidate_runs(backend, tmp_path)
     assert backend.finish() is None
     assert reading.launch({"out0": out}, poison=0xFF).failure is None
     assert not (out == 1234.5).any()
+
+
+def test_variables_of_the_module_start_anew_with_every_run(backend, tmp_path):
+    """The rules refuse such a source: the module is made without them."""
+    nvrtc = load_nvrtc()
+    ptx, cubin = (tmp_path / name for name in ("k.ptx", "k.cubin"))
+    arch = identity().arch
+    ptx.write_text(nvrtc.compile(COUNTING, options=(f"--gpu-architecture={arch.replace('sm', 'compute')}",)).ptx)
+    cubin.write_bytes(nvrtc.compile(COUNTING, options=(f"--gpu-architecture={arch}",)).cubin)
+    assert len(variable_names(cubin.read_bytes())) >= 2
+    report = CompileReport(
+        ok=True, arch=arch, nvrtc_version="", cached=False, seconds=0.0, ptx_path=str(ptx), cubin_path=str(cubin)
+    )
+    out = torch.zeros(4, device="cuda")
+    step = KernelStep(kernel="count", grid=(1, 1, 1), block=(1, 1, 1), args=("out0",))
+    ready = backend.load(report, LaunchPlan(steps=(step,)))
+    assert ready.variables.unreached == []
+    bound = ready.bind({"out0": out})
+    for _ in range(2):
+        bound.enqueue()
+    assert backend.finish() is None
+    assert out[:2].tolist() == [2.0, 1.0], "the trial itself keeps nothing between runs"
+    for _ in range(2):
+        assert ready.launch({"out0": out}, poison=0xFF).failure is None
+        assert out.tolist() == [1.0, 0.0, 5.0, 0.0]
+    with torch.cuda.stream(backend.stream):
+        ready.refresh_scratch(0xFF)
+        bound.enqueue()
+    assert backend.finish() is None
+    assert out[:2].tolist() == [1.0, 0.0]
 
 
 def test_an_answer_kept_in_scratch_is_never_found_again(tmp_path):

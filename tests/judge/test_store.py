@@ -156,7 +156,7 @@ def test_one_writer_at_a_time_and_a_dead_one_does_not_count(tmp_path):
 FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
-from warpsmith.kernels.errors import UserError
+from warpsmith.kernels.errors import EnvironmentError_
 from warpsmith.kernels.records import Outcome, Failure
 from warpsmith.tools.runs.store import RunStore
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -169,11 +169,11 @@ try:
         outcome = Outcome(candidate=f"c{written}", problem_hash="h", status="wrong", failure=failure)
         store.append_outcome(outcome)
         written += 1
-except UserError as error:
+except EnvironmentError_ as error:
     assert "free some space" in str(error) and "--resume" in str(error), error
 try:
     store.put_blob(b"y" * 50000)
-except UserError as error:
+except EnvironmentError_ as error:
     print(written, len(list((Path(sys.argv[1]) / "blobs").iterdir())))
 """
 

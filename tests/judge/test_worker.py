@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import signal
+import socket
 import subprocess
 import sys
 import time
@@ -10,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from warpsmith.kernels.errors import EnvironmentError_, SandboxTimeout, UserError, WorkerDied
+from warpsmith.sandbox.isolation.policy import Policy
 from warpsmith.sandbox.nursery import scrubbed
+from warpsmith.sandbox.runner import Runner
 from warpsmith.sandbox.worker import RemoteError, Worker
 
 SELF = "warpsmith.sandbox.selftest"
@@ -151,3 +155,13 @@ def test_a_process_that_ended_between_two_calls_is_not_the_next_ones_fault():
         return first, await worker.call(f"{SELF}:count", None, timeout_s=20), worker.generation
 
     assert with_worker(work) == (1, 1, 2)
+
+
+def test_a_process_is_never_ended_for_its_number_alone():
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+    ours, theirs = socket.socketpair()
+    Runner(other.pid, ours, Policy()).kill()
+    theirs.close()
+    assert other.poll() is None
+    other.kill()
+    assert other.wait() == -signal.SIGKILL

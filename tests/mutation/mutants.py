@@ -98,8 +98,28 @@ MUTANTS = (
     ),
     Mutant(
         "scratch comes zeroed", EMULATOR,
-        'raw.fill_(0 if buffer.init == "zero" else poison)\n            if buffer.init == "zero":\n',
-        "raw.fill_(0)\n            if True:\n", ("c37_scratch_never_written",),
+        '_raw(tensor).fill_(0 if buffer.init == "zero" else poison)\n            if buffer.init == "zero":\n',
+        "_raw(tensor).fill_(0)\n            if True:\n", ("c37_scratch_never_written",),
+    ),
+    Mutant(
+        "steps may change what load-time steps wrote", EMULATOR,
+        "(load_time_changed(changed) if changed else None)", "None", ("c36_state_behind_prepare",),
+    ),
+    Mutant(
+        "elements are not held against their own value", COMPARE,
+        "    if problem is None and miss is not None:\n", "    if False:\n", ("c05_small_half_left_out",),
+    ),
+    Mutant(
+        "booleans are compared by value", EXACT,
+        "int(value.view(torch.uint8).max()) > 1", "False", ("c34_boolean_of_another_byte",),
+    ),
+    Mutant(
+        "no row is silent", "tools/verification/inputs.py",
+        "_zero_slices, plainer=_edges", "_edges", ("c15_epsilon_of_a_silent_row",),
+    ),
+    Mutant(
+        "what depends on addresses counts as order", VERIFY,
+        "_by_place(loaded, inputs, first, second) or ", "", ("c33_address_behind_a_dead_atomic",),
     ),
     Mutant(
         "races are not looked for", EMULATOR,

@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """Reference modules: honest ones that have to be accepted, and attempts to get out that have to be refused."""
 
 HEAD = "import math\n\nimport torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\n"
@@ -34,8 +35,7 @@ HONEST = {
         "        self.proj = nn.Linear(width, width)\n\n    def forward(self, x: torch.Tensor) -> torch.Tensor:\n"
         "        return x + self.proj(x)\n\n\n"
     ) + module("return self.block(x)", "self.block = Block(16)", head=""),
-    "constants": module("return x * SCALE", tail="\n\nbatch, dim = 4, 4\n".replace("batch, dim = 4, 4", "SCALE = 2.0\nbatch = 8")
-                        + "dim = batch * 2\n\n\ndef get_inputs():\n    return [torch.randn(batch, dim)]\n\n\n"
+    "constants": module("return x * SCALE", tail="\n\nSCALE = 2.0\nbatch = 8\n" "dim = batch * 2\nfirst, second = 1, 2.5\n\n\ndef get_inputs():\n    return [torch.randn(batch, dim)]\n\n\n"
                         "def get_init_inputs():\n    return []\n"),
     "init inputs": HEAD + (
         "class Model(nn.Module):\n    def __init__(self, features: int, eps: float = 1e-6):\n        super().__init__()\n"

@@ -1,6 +1,7 @@
-"""What a reference module that a model wrote may say: honest ones pass, every way out is refused before anything runs."""
+"""What a reference module that a model wrote may say: honest ones pass, every way out is refused unseen."""
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,12 +13,10 @@ from warpsmith.kernels.reference.rules import reference_hash, refuse_reference
 
 
 @pytest.mark.parametrize("name", HONEST)
-def test_honest_modules_pass_and_run(name: str, tmp_path: object) -> None:
-    from pathlib import Path
-
+def test_honest_modules_pass_and_run(name: str, tmp_path: Path) -> None:
     text = HONEST[name]
     assert refuse_reference(text) is None
-    made = run_module(text, Path(str(tmp_path)) / "m.py", name=f"honest_{abs(hash(name))}", overrides={})
+    made = run_module(text, tmp_path / "m.py", name=f"honest_{abs(hash(name))}", overrides={})
     model = made.Model(*made.get_init_inputs())
     model(*made.get_inputs())
 
@@ -36,8 +35,11 @@ def test_there_are_enough_of_both() -> None:
 
 
 def test_the_lists_name_what_exists() -> None:
-    homes = {"torch": torch, "torch.nn": torch.nn, "torch.nn.functional": torch.nn.functional,
-             "torch.nn.init": torch.nn.init, "torch.linalg": torch.linalg, "torch.special": torch.special, "math": math}  # fmt: skip
+    homes = {
+        **{"torch": torch, "torch.nn": torch.nn, "torch.nn.functional": torch.nn.functional},
+        **{"torch.nn.init": torch.nn.init, "torch.linalg": torch.linalg, "torch.special": torch.special},
+        "math": math,
+    }
     for space, (functions, values) in SPACES.items():
         assert [name for name in functions | values if not hasattr(homes[space], name)] == []
     assert [name for name in TENSOR_METHODS | TENSOR_VALUES if not hasattr(torch.Tensor, name)] == []

@@ -135,6 +135,42 @@ REFUSED: dict[str, tuple[str, str]] = {
         "global_state",
         kernel("put(n ? &state : (int*)y, n);", STATE + "__device__ __noinline__ void put(int* p, int v) { *p = v; }"),
     ),
+    "address given to a function that passes it on": (
+        "global_state",
+        kernel(
+            "y[0] = get(n ? &state : (int*)y, n);",
+            STATE + "__device__ __noinline__ void put(int* p, int v) { *p = v; }\n"
+            "__device__ __noinline__ int get(int* p, int v) { if (v == 7) put(p, v); return *p; }",
+        ),
+    ),
+    "address given to a function that gives it back": (
+        "global_state",
+        kernel(
+            "*at(&state, n, (int*)y) = n;",
+            STATE + "__device__ __noinline__ int* at(int* p, int n, int* y) { return n ? p + n : y; }",
+        ),
+    ),
+    "address given to a function that tells where it lies": (
+        "global_state",
+        kernel(
+            "y[0] = where(&state, (int*)x);",
+            STATE + "__device__ __noinline__ int where(const int* p, const int* x) { return p < x ? *p : 3; }",
+        ),
+    ),
+    "address given to a function that keeps it": (
+        "global_state",
+        kernel(
+            "keep(&state, (const int**)y);",
+            STATE + "__device__ __noinline__ void keep(const int* p, const int** y) { *y = p; }",
+        ),
+    ),
+    "address given in the place of another": (
+        "global_state",
+        kernel(
+            "put((const int*)x, n ? &state : (int*)y);",
+            STATE + "__device__ __noinline__ void put(const int* from, int* to) { *to = *from; }",
+        ),
+    ),
     "address from a function": (
         "global_state",
         kernel(
@@ -234,6 +270,11 @@ HONEST: dict[str, str] = {
     "table in constant memory": kernel("y[0] = t[n];", "__constant__ float t[4] = {1, 2};"),
     "table of a function": kernel(
         "y[0] = at(n) + at(n + 1);", TABLE + "__device__ __noinline__ float at(int n) { return t[n & 3] * n; }"
+    ),
+    "table given to functions that read": kernel(
+        "y[n] = both(t, x, n) + one(t + 4, n) + one(x, n);",
+        TABLE + "__device__ __noinline__ float one(const float* p, int n) { return p[n & 3] + p[(n + 1) & 3]; }\n"
+        "__device__ __noinline__ float both(const float* p, const float* q, int n) { return one(p, n) * one(q, n); }",
     ),
     "one of two tables": kernel(
         "const float* p = n > 3 ? t : u; y[0] = p[n];", TABLE + "__device__ const float u[4] = {4};"

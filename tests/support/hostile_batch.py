@@ -6,7 +6,7 @@ import asyncio
 import random
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -120,10 +120,11 @@ async def judge(
 def run(
     hostile: Sequence[Hostile], *, each: int, target: Target, level: Level = "screen", seed: int = 0,
     limits: Limits | None = None, compile_s: float = 20.0, rows: int = 16, cols: int = 300,
-    launch_s: float | None = None, bodies: Sequence[str] = tuple(BODIES),
+    launch_s: float | None = None, bodies: Sequence[str] = tuple(BODIES), tell: Callable[[str], None] | None = None,
 ) -> Report:  # fmt: skip
     """`each` good candidates of every problem alone, then mixed with the hostile ones dealt out among the problems.
-    `launch_s` is the deadline of a launch, where it is another than the whole verification's."""
+    `launch_s` is the deadline of a launch, where it is another than the whole verification's; `tell` hears how far
+    it is."""
     limits = limits or Limits(verify_s=15.0)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
@@ -136,6 +137,8 @@ def run(
         }
         settings = {"level": level, "limits": limits, "compile_s": compile_s}
         alone = asyncio.run(judge(batches, target, cache=root / "alone", **settings))
+        if tell is not None:
+            tell(f"{len(alone.outcomes)} good ones alone: {alone.seconds:.1f} s")
         mixture = _mixed(batches, hostile, seed)
         mixed = asyncio.run(judge(mixture, target, cache=root / "mixed", **settings))
     deadlines = {"compile": compile_s, "launch": launch_s or limits.verify_s}

@@ -10,6 +10,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from warpsmith.sandbox.cuda.backend import LoadedCuda
+from warpsmith.sandbox.cuda.memory import free_bytes
 from warpsmith.tools.measurement.stage import MASTERS, Stage, places_for
 from warpsmith.tools.verification import oracle
 from warpsmith.tools.verification.input_sets import InputSet
@@ -36,7 +37,7 @@ def stage_for(session: Session, inputs: InputSet, *, short: bool) -> Stage:
     """The session's stage for short kernels (many places for a graph) or for others (one place)."""
     size = sum(value.nbytes for value in inputs.inputs if isinstance(value, torch.Tensor))
     size += sum(layout.bytes for layout in inputs.layouts)
-    free = torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+    free = free_bytes()
     places = places_for(size, free) if short else 1
     if places not in session.stages:
         count = max(MASTERS, places)

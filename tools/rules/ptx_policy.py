@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from warpsmith.kernels.records import Failure
 from warpsmith.tools.rules.cubin_symbols import CubinSymbols, read_symbols
-from warpsmith.tools.rules.ptx_taint import STRING_TAKERS, find_leak
+from warpsmith.tools.rules.ptx_taint import STRING_TAKERS, find_leak, only_read
 from warpsmith.tools.rules.ptx_text import Function, Ptx, PtxFlaw, Statement, Variable, names
 
 
@@ -91,6 +91,9 @@ _KNOWN = _words(
 _DIRECTIVES = _words(
     ".reg .shared .local .param .global .const .pragma .branchtargets .calltargets .callprototype .loc .align"
 )
+
+_CALL_DEPTH = 4
+"""Calls within calls through which an address is followed."""
 
 _DEVICE = ("device_launch", "launches from the device: put it into the launch plan")
 _HEAP = ("malloc", "takes memory from a heap: use a buffer of the launch plan or shared memory")
@@ -226,13 +229,28 @@ def _variables(module: Ptx) -> Violation | None:
     kept = frozenset(variable.name for variable in state)
     if not kept:
         return None
+    readers: dict[str, frozenset[int]] | None = None
     for function in module.functions:
         if kept.isdisjoint(names(function.body)):
             continue
-        leak = find_leak(module.statements(function), kept)
+        readers = _readers(module, kept) if readers is None else readers
+        leak = find_leak(module.statements(function), kept, readers)
         if leak is not None:
             return Violation("global_state", _leak_message(function, kept, leak.message), leak.at)
     return None
+
+
+def _readers(module: Ptx, kept: frozenset[str]) -> dict[str, frozenset[int]]:
+    """Device functions that read through parameters and do nothing else with them; as deep as they call each other."""
+    callees = [one for one in module.functions if one.body and not one.entry and one.parameters]
+    bodies = {one.name: list(module.statements(one)) for one in callees}
+    found: dict[str, frozenset[int]] = {}
+    for _ in range(_CALL_DEPTH if callees else 0):
+        new = {one.name: only_read(bodies[one.name], one.parameters, kept, found) for one in callees}
+        if new == found:
+            break
+        found = new
+    return found
 
 
 def _leak_message(function: Function, kept: frozenset[str], what: str) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -62,18 +62,38 @@ STRING_TAKERS = frozenset(("__assertfail",))
 """Functions that are given addresses of strings and keep none."""
 
 
-def find_leak(statements: Iterable[Statement], variables: frozenset[str]) -> Leak | None:
-    """The first statement of a function that may write to one of the variables, or lets its address out."""
+Readers = Mapping[str, frozenset[int]]
+"""Functions, with the positions of the parameters through which they only read."""
+
+
+def find_leak(
+    statements: Iterable[Statement], variables: frozenset[str], readers: Readers | None = None, given_as: str = ""
+) -> Leak | None:
+    """The first statement of a function that may write to one of the variables, or lets its address out. `readers` may
+    be handed it; `given_as` names a parameter of the function itself that may hold one."""
     steps = [_step(statement) for statement in statements if not statement.opcode.startswith(".")]
-    values = _values(steps, variables)
+    values = _values(steps, variables, given_as)
     held = frozenset(name for name, value in values.items() if value >= Value.ADDRESS)
     mixed = frozenset(name for name, value in values.items() if value is Value.MIXED)
     given: dict[str, Statement] = {}
     for step in steps:
-        message = _misuse(step, held, mixed, given)
+        message = _misuse(step, held, mixed, given, readers or {})
         if message is not None:
             return Leak(step.statement.at, message)
     return next((Leak(statement.at, _GIVEN) for statement in given.values()), None)
+
+
+def only_read(
+    statements: Sequence[Statement], parameters: Sequence[str], variables: frozenset[str], readers: Readers
+) -> frozenset[int]:
+    """Positions of the parameters of a function through which it reads and does nothing else."""
+    found = set()
+    for position, name in enumerate(parameters):
+        mentions = [one for one in statements if name in names(one.operands)]
+        plain = all(one.opcode == "ld" and ".param" in one.modifiers for one in mentions)
+        if plain and find_leak(statements, variables, readers, name) is None:
+            found.add(position)
+    return frozenset(found)
 
 
 def _step(statement: Statement) -> _Step:
@@ -100,7 +120,7 @@ def _split(operands: str) -> list[str]:
     return [*parts, operands[start:]]
 
 
-def _values(steps: list[_Step], variables: frozenset[str]) -> dict[str, Value]:
+def _values(steps: list[_Step], variables: frozenset[str], given_as: str) -> dict[str, Value]:
     """The value of every name that is assigned, and of the variables, at the least fixed point.
 
     Where names stay unset they are read before they are written, so they start as plain numbers.
@@ -108,6 +128,9 @@ def _values(steps: list[_Step], variables: frozenset[str]) -> dict[str, Value]:
     moving = [step for step in steps if step.targets and step.statement.opcode != "call"]
     values = {target: Value.UNSET for step in moving for target in step.targets}
     values.update(dict.fromkeys(variables, Value.ADDRESS))
+    if given_as:
+        # Some callers may hand over another address: no distance from it is a plain number.
+        values[given_as] = Value.EITHER
     readers: dict[str, list[_Step]] = defaultdict(list)
     for step in moving:
         for name in {step.statement.guard, *(name for part in step.operands for name in part)}:
@@ -150,10 +173,19 @@ def _result(step: _Step, values: dict[str, Value]) -> Value:
         held.append(max(inner, default=Value.PLAIN))
     if Value.MIXED in held or held[0] is not Value.PLAIN:
         return Value.MIXED
-    if _reads(step.statement) or max(held) is Value.PLAIN:
+    if max(held) is Value.PLAIN:
         return Value.PLAIN
+    if _reads(step.statement):
+        return _read_from(step, max(held))
     result = _of_addresses(step, held[1:])
     return Value.EITHER if result is Value.ADDRESS and step.statement.guard else result
+
+
+def _read_from(step: _Step, held: Value) -> Value:
+    """What comes of reading through an address, or of reading a parameter that holds one."""
+    if ".param" not in step.statement.modifiers:
+        return Value.PLAIN
+    return held if len(step.targets) == 1 else Value.MIXED
 
 
 def _of_addresses(step: _Step, held: list[Value]) -> Value:
@@ -177,13 +209,15 @@ def _of_addresses(step: _Step, held: list[Value]) -> Value:
     return Value.PLAIN if distance and held == [Value.ADDRESS, Value.ADDRESS] else Value.MIXED
 
 
-def _misuse(step: _Step, held: frozenset[str], mixed: frozenset[str], given: dict[str, Statement]) -> str | None:
+def _misuse(
+    step: _Step, held: frozenset[str], mixed: frozenset[str], given: dict[str, Statement], readers: Readers
+) -> str | None:
     """What a step does with an address that it may not. `given` holds parameters of calls that were given one."""
     statement = step.statement
     if statement.guard in mixed and (not step.targets or statement.opcode in (*_STORES, "call")):
         return _DECIDES
     if statement.opcode == "call":
-        return _call(statement, held, given)
+        return _call(statement, held, given, readers)
     if statement.opcode == "st" and ".param" in statement.modifiers and _stores(step, held):
         given.update((name, statement) for inner in step.brackets for name in inner)
         return None
@@ -199,13 +233,19 @@ def _misuse(step: _Step, held: frozenset[str], mixed: frozenset[str], given: dic
     return None
 
 
-def _call(statement: Statement, held: frozenset[str], given: dict[str, Statement]) -> str | None:
+def _call(statement: Statement, held: frozenset[str], given: dict[str, Statement], readers: Readers) -> str | None:
     arguments = set(names(statement.operands))
     callee = _CALLEE.match(statement.operands)
     if callee is not None and callee[1] in STRING_TAKERS:
         for name in arguments:
             given.pop(name, None)
         return None
+    read = readers.get(callee[1], frozenset()) if callee is not None else frozenset()
+    if read and arguments.isdisjoint(held):
+        handed = statement.operands.rpartition("(")[2].rstrip(") ").split(",")
+        for position, name in enumerate(part.strip() for part in handed):
+            if position in read and names(statement.operands).count(name) == 1:
+                given.pop(name, None)
     return None if arguments.isdisjoint(held) and arguments.isdisjoint(given) else _GIVEN
 
 

@@ -47,6 +47,8 @@ class Function:
     body: str
     at: int
     body_at: int
+    parameters: tuple[str, ...] = ()
+    """Names in order; empty where a declaration is all there is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +176,7 @@ class Ptx:
         if name is None:
             raise PtxFlaw(at, "a function without a name")
         body = _scopes_as_statements(self.clean[start:end])
-        self.functions.append(Function(name, ".entry" in head, _linkage(head), body, at, start))
+        self.functions.append(Function(name, ".entry" in head, _linkage(head), body, at, start, _parameters(head)))
 
     def _read_bodies(self) -> None:
         """Variables that bodies declare and that live as long as the module."""
@@ -288,6 +290,13 @@ def _function_name(head: str) -> str | None:
     rest = head[found.end() :] if found else head
     match = re.match(r"\s*(?:\([^)]*\)\s*)?([A-Za-z_$%][\w$]*)", rest)
     return match[1] if match else None
+
+
+def _parameters(head: str) -> tuple[str, ...]:
+    """Names of the parameters in `.func (.param .b32 r) name (.param .b64 a, .param .b64 b[8])`."""
+    inner = head[head.rfind("(") + 1 : head.rfind(")")]
+    found = re.findall(r"\.param\s[^,]*?([A-Za-z_$%][\w$]*)\s*(?:\[[^\]]*\])?\s*(?:,|$)", inner)
+    return tuple(found) if len(found) == inner.count(",") + 1 else ()
 
 
 def _leftover(text: str) -> bool:

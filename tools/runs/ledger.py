@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
-from warpsmith.kernels.records import SCHEMA_VERSION, Failure, Outcome, Record, SlotValue, Status
+from warpsmith.kernels.records import SCHEMA_VERSION, Failure, Outcome, Record, SchemaVersion, SlotValue, Status
 from warpsmith.tools.runs.jsonlines import JsonLines
 
 _LONGEST = 240
@@ -39,7 +39,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 class FailureEntry(Record):
     """A line of failures.jsonl: one way in which one candidate failed at one level."""
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: SchemaVersion = SCHEMA_VERSION
     candidate: str
     level: Literal["screen", "full"]
     status: Status

@@ -9,6 +9,7 @@ import hashlib
 import os
 import re
 import secrets
+import shutil
 import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -17,7 +18,7 @@ from typing import Any, Literal, Self
 
 from pydantic import ValidationError
 
-from warpsmith.kernels.errors import UserError
+from warpsmith.kernels.errors import EnvironmentError_, UserError
 from warpsmith.kernels.records import Candidate, Event, Outcome, RunManifest
 from warpsmith.tools.runs.jsonlines import JsonLines
 from warpsmith.tools.runs.ledger import Ledger
@@ -26,7 +27,8 @@ Level = Literal["screen", "full"]
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _REFUSED = {
-    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.ENODEV,
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.ENODEV, errno.EISDIR,
+    errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL,
 }  # fmt: skip
 _held: set[Path] = set()
 """Folders that this process writes: POSIX record locks do not exclude a second holder in one process."""
@@ -42,23 +44,28 @@ def utc_now() -> str:
 
 
 @contextlib.contextmanager
-def room_needed(folder: Path) -> Iterator[None]:
-    """Turns a full disk, an exceeded quota or a refused write into a UserError with the remedy."""
+def room_needed(folder: Path, *, option: str = "--out DIR", resumable: bool = False) -> Iterator[None]:
+    """Turns a full disk or an exceeded quota into an EnvironmentError_ and a refused write into a UserError, with the
+    remedy. `option` is the flag that names another place; `resumable`: the folder is a run to go on with."""
     try:
         yield
     except OSError as error:
+        reason = error.strerror or "no space"
+        if error.errno in _NO_ROOM and resumable:
+            raise no_room(folder, reason) from error
         if error.errno in _NO_ROOM:
-            raise no_room(folder, error.strerror or "no space") from error
+            text = f"no room left to write {folder} ({reason}): free some space, or choose {option} on another disk"
+            raise EnvironmentError_(text) from error
         if error.errno in _REFUSED:
-            raise UserError(f"cannot write {folder} ({error.strerror}): choose --out DIR") from error
+            raise UserError(f"cannot write {folder} ({error.strerror}): choose {option} that you can write") from error
         raise
 
 
-def no_room(folder: Path, reason: str) -> UserError:
-    """The message for a disk that is full, however that showed."""
-    return UserError(
+def no_room(folder: Path, reason: str) -> EnvironmentError_:
+    """The message for a run on a disk that is full, however that showed."""
+    return EnvironmentError_(
         f"no room left to write {folder} ({reason}): everything finished so far is kept; "
-        f"free some space and continue with --resume {folder}, or start anew with --out DIR"
+        f"free some space and continue with --resume {folder}, or start anew with --out DIR on another disk"
     )
 
 
@@ -106,6 +113,11 @@ class RunStore:
             (folder / "events.jsonl").touch()
         return store
 
+    def discard(self) -> None:
+        """Removes a run that could not be begun."""
+        self.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
     @classmethod
     def open(cls, folder: Path | str, *, writable: bool = True, skip_broken: bool = False) -> RunStore:
         """An existing run. UserError says what is missing or broken, or who is writing it. With `skip_broken` lines
@@ -113,7 +125,8 @@ class RunStore:
         path = Path(folder)
         if not path.is_dir():
             raise UserError(f"no run folder at {path}: name an existing run, as listed under runs/")
-        missing = [name for name in ("manifest.json", "results.jsonl", "blobs") if not (path / name).exists()]
+        missing = [name for name in ("manifest.json", "results.jsonl") if not (path / name).is_file()]
+        missing += [name for name in ("blobs",) if not (path / name).is_dir()]
         if missing:
             raise UserError(f"{path} is not a whole run folder: it lacks {', '.join(missing)}")
         store = cls(path, writable=writable)
@@ -148,7 +161,7 @@ class RunStore:
 
     def write_manifest(self, manifest: RunManifest) -> None:
         """Writes manifest.json; a run without one cannot be opened again."""
-        with room_needed(self.folder):
+        with room_needed(self.folder, resumable=True):
             write_atomically(self.folder / "manifest.json", manifest.model_dump_json(indent=1).encode())
 
     def manifest(self) -> RunManifest:
@@ -156,13 +169,14 @@ class RunStore:
         path = self.folder / "manifest.json"
         try:
             return RunManifest.model_validate_json(path.read_bytes())
-        except (ValidationError, OSError) as error:
-            raise UserError(f"{path} is not a Warpsmith manifest: {_first_line(error)}") from error
+        except ValidationError as error:
+            remedy = "name another run, or start a new one"
+            raise UserError(f"{path} is not a Warpsmith manifest: {_first_line(error)}; {remedy}") from error
 
     def event(self, kind: str, **data: Any) -> Event:
         """Appends to events.jsonl and returns the event."""
         event = Event(at=utc_now(), kind=kind, data=data)
-        with room_needed(self.folder):
+        with room_needed(self.folder, resumable=True):
             self._events.append(event.model_dump_json())
         return event
 
@@ -208,7 +222,7 @@ class RunStore:
 
     def _put(self, path: Path, data: bytes) -> None:
         if not path.exists():
-            with room_needed(self.folder):
+            with room_needed(self.folder, resumable=True):
                 write_atomically(path, data)
 
     # outcomes
@@ -218,7 +232,7 @@ class RunStore:
         `screened`."""
         if outcome.status == "screened" and level != "screen":
             raise ValueError("a full verdict never has the status `screened`")
-        with room_needed(self.folder):
+        with room_needed(self.folder, resumable=True):
             self._results.append(outcome.model_dump_json())
             self._ledger.add(outcome, level)
         self._outcomes.setdefault(outcome.candidate, []).append(outcome)
@@ -267,7 +281,7 @@ class RunStore:
                 continue
             self._outcomes.setdefault(outcome.candidate, []).append(outcome)
         if self.writable:
-            with room_needed(self.folder):
+            with room_needed(self.folder, resumable=True):
                 self._ledger.complete(self.lines())
 
     def _sweep(self) -> None:
@@ -281,7 +295,7 @@ class RunStore:
     def write_best(self, candidate: Candidate, outcome: Outcome, model_new: str | None = None) -> Path:
         """Writes best/ (kernel.cu, launch.json, verdict.json and, where given, model_new.py)."""
         best = self.folder / "best"
-        with room_needed(self.folder):
+        with room_needed(self.folder, resumable=True):
             best.mkdir(exist_ok=True)
             write_atomically(best / "kernel.cu", candidate.source.encode())
             write_atomically(best / "launch.json", candidate.plan.model_dump_json(indent=1).encode())

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import ValidationError
+from pydantic import StrictInt, ValidationError
 
 from warpsmith.kernels.problem import Instance
 from warpsmith.kernels.records import Record
@@ -35,7 +35,7 @@ class Audit(Record):
     """What was found. `accepted` names the answers that every kind of input takes for right."""
 
     problem_hash: str
-    rule: int = RULE_VERSION
+    rule: StrictInt = RULE_VERSION
     device: str
     """`cpu` or `cuda`: eager's own error, the yardstick, differs."""
     accepted: tuple[str, ...] = ()

@@ -10,7 +10,7 @@ import torch
 
 from warpsmith.tools.verification.sealed import Sealed, piece_of
 
-RULE_VERSION = 3
+RULE_VERSION = 4
 """Changes with whatever decides a verdict on numbers: audits of other versions count no more."""
 _CHUNK_GPU = 1 << 23
 _CHUNK_CPU = 1 << 21
@@ -25,6 +25,18 @@ _ROUNDING_RMS = 1 / math.sqrt(12)
 """Rms error of a value rounded once, in units in the last place; its largest is a half."""
 _SMALLEST_STEP = 2.0**-8
 """Elements below this share of the rms are counted in its steps: what cancels to nearly nothing has no digits."""
+_MISSED = 0.1
+"""Share of its own value by which an element is off that counts as missed."""
+_EAGER_MISSED = _MISSED / 8
+_MISSED_ROOM = 8
+"""Where an element cancels to nearly nothing eager is off by as large a share, if by fewer digits: a right kernel may
+miss so many times the elements at which eager is off by an eighth of that."""
+_MISSED_SHARE = 0.005
+"""Of all elements that may be missed besides, where the error is more than one rounding of the rms."""
+_FAINT_SHARE = 1 / 3
+"""The same where the error is less than that: the tails of `1 + erf(x)` and of `log(1 + exp(x))` are lost so, at
+most 0.3 of what a normal distribution gives."""
+_MISSED_FEW = 4
 NARROW_INSIDE = 2.0
 TF32_INSIDE = 4.0
 """Bounds on the ratio where eager itself works below the precision of its output: no room for less."""
@@ -62,6 +74,15 @@ LIMITS = {
 
 
 @dataclass(frozen=True, slots=True)
+class Missed:
+    """Numbers of elements that are off by a share of their own value."""
+
+    gross: float = 0.0
+    """By more than one rounding of the rms as well."""
+    every: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Yardstick:
     """Facts of one reference output and of eager's error on it. None of the figures depends on a
     candidate."""
@@ -88,6 +109,9 @@ class Yardstick:
     strict_rms: float | None = None
     """`eager_rms` with TF32 switched off, where eager uses it."""
 
+    missed: Missed = Missed()
+    """Elements at which eager is off by an eighth of what counts as missed."""
+
     @property
     def finite(self) -> bool:
         """Whether the reference is finite everywhere."""
@@ -102,6 +126,7 @@ def wider(first: Yardstick, other: Yardstick) -> Yardstick:
         eager_max=max(first.eager_max, other.eager_max),
         step_rms=max(first.step_rms, other.step_rms),
         step_max=max(first.step_max, other.step_max),
+        missed=Missed(max(first.missed.gross, other.missed.gross), max(first.missed.every, other.missed.every)),
     )
 
 
@@ -139,6 +164,9 @@ class _Errors:
     misplaced: float = 0.0
     step_square: float = 0.0
     step_largest: float = 0.0
+    gross: float = 0.0
+    every: float = 0.0
+    """As in `Missed`."""
 
 
 def yardstick(reference: torch.Tensor, eager: torch.Tensor) -> Yardstick:
@@ -155,7 +183,10 @@ def yardstick(reference: torch.Tensor, eager: torch.Tensor) -> Yardstick:
         ulp_max, nonfinite = max(ulp_max, sums[2]), nonfinite + sums[3]
     rms = math.sqrt(square / count)
     coarse = LIMITS[eager.dtype].everywhere
-    errors = _errors(reference, eager, smallest=rms * _SMALLEST_STEP if coarse else None)
+    errors = _errors(
+        reference, eager, smallest=rms * _SMALLEST_STEP if coarse else None,
+        miss=_EAGER_MISSED if _tells_misses(eager.dtype) else None, rms=rms,
+    )  # fmt: skip
     ulp_rms = math.sqrt(ulp_square / count) * (_ROUNDING_RMS if coarse else 1)
     return Yardstick(
         rms=rms,
@@ -167,6 +198,7 @@ def yardstick(reference: torch.Tensor, eager: torch.Tensor) -> Yardstick:
         eager_agrees=errors.misplaced == 0,
         step_rms=max(math.sqrt(errors.step_square / count), _ROUNDING_RMS),
         step_max=max(errors.step_largest, 0.5),
+        missed=Missed(errors.gross, errors.every),
     )
 
 
@@ -179,7 +211,10 @@ def compare(
     limits = LIMITS[value.dtype]
     atol = limits.atol * measure.rms + _EAGER_ROOM * measure.eager_max
     smallest = measure.rms * _SMALLEST_STEP if limits.everywhere else None
-    errors = _errors(reference, value, bounds=(atol, limits.rtol), smallest=smallest)
+    miss = _MISSED if by_ratio and _tells_misses(value.dtype) else None
+    errors = _errors(
+        reference, value, bounds=(atol, limits.rtol), smallest=smallest, miss=miss, rms=measure.rms
+    )  # fmt: skip
     rms = math.sqrt(errors.square / max(1, value.numel()))
     strict = rms / measure.strict_rms if measure.strict_rms else None
     step_rms = math.sqrt(errors.step_square / max(1, value.numel()))
@@ -196,6 +231,8 @@ def compare(
         problem = f"off by up to {errors.largest:.3g} on whole numbers, where eager PyTorch is exact"
     elif by_ratio or limits.everywhere or measure.inside is not None:
         problem = _beyond_ratio(ratios, limits, measure.inside)
+    if problem is None and miss is not None:
+        problem = _too_many_missed(errors, measure.missed, value.numel())
     return Comparison(ratios.rms, errors.largest, problem, strict, ratios)
 
 
@@ -215,6 +252,26 @@ def _beyond_ratio(ratios: Ratios, limits: Limits, inside: torch.dtype | None) ->
     return None
 
 
+def _tells_misses(dtype: torch.dtype) -> bool:
+    """Whether a tenth of a value is many of the dtype's steps."""
+    return torch.finfo(dtype).eps < _EAGER_MISSED
+
+
+def _too_many_missed(errors: _Errors, eager: Missed, count: int) -> str | None:
+    """Whether elements are off by a tenth of their own value where those of right kernels are not: beside elements a
+    million times as large the other bounds do not see them."""
+    for found, of_eager, share in (
+        (errors.gross, eager.gross, _MISSED_SHARE),
+        (errors.every, eager.every, _FAINT_SHARE),
+    ):
+        if found > _MISSED_ROOM * of_eager + share * count + _MISSED_FEW:
+            return (
+                f"{found:.0f} of {count} elements are off by more than {_MISSED:g} of their own value "
+                f"(eager PyTorch: {of_eager:.0f} by {_EAGER_MISSED:g})"
+            )
+    return None
+
+
 def aligned_chunks(
     reference: torch.Tensor | Sealed, value: torch.Tensor
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
@@ -225,16 +282,28 @@ def aligned_chunks(
         yield piece_of(reference, start, start + step).to(value.device), flat[start : start + step]
 
 
+def difference(one: torch.Tensor, other: torch.Tensor) -> float:
+    """Rms of the differences of two results, over elements finite in both."""
+    square = 0.0
+    for first, second in aligned_chunks(one, other):
+        apart = first.double().sub_(second)
+        square += float(torch.where(apart.isfinite(), apart, 0).square_().sum())
+    return math.sqrt(square / max(1, one.numel()))
+
+
 def _errors(
     reference: torch.Tensor | Sealed,
     value: torch.Tensor,
     *,
     bounds: tuple[float, float] | None = None,
     smallest: float | None = None,
+    miss: float | None = None,
+    rms: float = 0.0,
 ) -> _Errors:
     """Error sums of `value`. `bounds` (absolute, relative) also counts the elements beyond them, `smallest` also takes
-    errors in units in the last place, of elements no smaller than that."""
-    found = [0.0] * 6
+    errors in units in the last place, of elements no smaller than that; `miss` also counts elements that are off by
+    more than that share of their own value."""
+    found = [0.0] * 8
     for truth, chunk in aligned_chunks(reference, value):
         rounded = truth.to(chunk.dtype).double()
         given = chunk.double()
@@ -245,20 +314,32 @@ def _errors(
         bad = (wild & ~same) | (~finite & ~same)
         error.masked_fill_(wild | ~finite, 0)
         zero = error.new_zeros(())
-        beyond = step_square = step_largest = zero
+        beyond = step_square = step_largest = gross = every = zero
+        if bounds is not None or miss is not None:
+            size = torch.where(finite, truth, 0).abs_()
+        if miss is not None:
+            missed = (error > size * miss).logical_and_(size > _least(chunk.dtype))
+            every = missed.sum().double()
+            gross = missed.logical_and_(error > rms * torch.finfo(chunk.dtype).eps).sum().double()
         if bounds is not None:
-            limit = torch.where(finite, truth, 0).abs_().mul_(bounds[1]).add_(bounds[0])
-            beyond = (error > limit).sum().double()
+            beyond = (error > size.mul_(bounds[1]).add_(bounds[0])).sum().double()
         if smallest is not None:
             steps = error / _ulp(torch.where(finite, rounded, 0).abs_().clamp_(min=smallest), chunk.dtype)
             step_square, step_largest = steps.square().sum(), steps.max()
         sums = torch.stack(
-            [error.square().sum(), error.max(), beyond, bad.sum().double(), step_square, step_largest]
+            [error.square().sum(), error.max(), beyond, bad.sum().double(), step_square, step_largest, gross, every]
         ).tolist()
         found = [
             max(a, b) if position in (1, 5) else a + b for position, (a, b) in enumerate(zip(found, sums, strict=True))
         ]
     return _Errors(*found)
+
+
+def _least(dtype: torch.dtype) -> float:
+    """Elements below this are not held against their own value: intermediate results may have left the range of
+    `dtype`'s full precision, or be the far tails of an exponential."""
+    about = torch.finfo(dtype)
+    return max(about.smallest_normal / about.eps**2, about.eps**4) if about.max > 1e9 else about.smallest_normal
 
 
 def _ulp(size: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

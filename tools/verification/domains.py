@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 
+_PIECE = 1 << 24
+"""Elements looked at together: a sum in float64 or a count of truth values takes eight bytes for each of them."""
 Domain = Literal["fixed", "labels", "integers", "probability", "log_probability", "unit", "positive", "real"]
+
+_Map = Callable[[torch.Tensor], torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +40,7 @@ def domain_of(value: Any, *, still: bool) -> InputDomain:
         return _discrete(core_of(value), still)
     core = computable(core_of(value))
     low, high = float(core.min()), float(core.max())
-    integral = bool((core == core.round()).all())
+    integral = all(bool((piece == piece.round()).all()) for piece in _pieces(core))
     if low == high and still and (integral or core.numel() > 1) and _unit_dim(core) is None:
         sign = (low > 0) - (low < 0)
         return InputDomain("real", sign=sign, still="it is constant")
@@ -68,10 +73,10 @@ def _continuous(value: torch.Tensor, low: float, high: float) -> InputDomain:
     dim = _unit_dim(value) if low >= 0 else None
     if dim is not None:
         return InputDomain("probability", dim)
-    dim = _unit_dim(value.exp()) if high <= 0 else None
+    dim = _unit_dim(value, torch.exp) if high <= 0 else None
     if dim is not None:
         return InputDomain("log_probability", dim)
-    masked = float((value == 0).sum()) >= 0.1 * value.numel()
+    masked = sum(int((piece == 0).sum()) for piece in _pieces(value)) >= 0.1 * value.numel()
     domain: Domain = "real" if low < 0 else "unit" if high <= 1 else "positive"
     return InputDomain(domain, masked=masked, symmetric=_symmetric(value))
 
@@ -81,15 +86,37 @@ def _symmetric(value: torch.Tensor) -> bool:
     return square and bool((value == value.mT).all())
 
 
-def _unit_dim(value: torch.Tensor) -> int | None:
+def _unit_dim(value: torch.Tensor, of: _Map = torch.Tensor.detach) -> int | None:
+    """The innermost dimension along which what `of` makes of the values sums to one everywhere."""
     # Sums of 16-bit values are as far from one as the values were rounded.
     near = max(1e-3, 2 * float(torch.finfo(value.dtype).eps))
     for dim in reversed(range(value.dim())):
-        if value.shape[dim] > 1:
-            sums = value.sum(dim, dtype=torch.float64)
-            if bool(((sums - 1).abs() < near).all()):
-                return dim
+        if value.shape[dim] > 1 and all(
+            bool(((_sums(part, dim, of) - 1).abs() < near).all()) for part in _parts(value, dim)
+        ):
+            return dim
     return None
+
+
+def _sums(value: torch.Tensor, dim: int, of: _Map) -> torch.Tensor:
+    """Sums in float64 along a dimension."""
+    width = max(1, _PIECE * value.shape[dim] // value.numel())
+    sums = [of(piece).sum(dim, dtype=torch.float64) for piece in torch.split(value, width, dim)]
+    return torch.stack(sums).sum(0)
+
+
+def _parts(value: torch.Tensor, kept: int) -> Iterator[torch.Tensor]:
+    """The value cut along its first dimension other than `kept`, so that a few tell most values from distributions."""
+    across = next((dim for dim in range(value.dim()) if dim != kept and value.shape[dim] > 1), None)
+    if across is None:
+        yield value
+    else:
+        yield from torch.split(value, max(1, _PIECE * value.shape[across] // value.numel()), across)
+
+
+def _pieces(value: torch.Tensor) -> Iterator[torch.Tensor]:
+    """The value a piece at a time: what is computed of each is small beside a tensor that hardly fits the memory."""
+    return iter(torch.split(value.view(-1), _PIECE)) if value.is_contiguous() else _parts(value, -1)
 
 
 def redrawn_labels(value: torch.Tensor, generator: torch.Generator, symmetric: bool) -> torch.Tensor:

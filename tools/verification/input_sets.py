@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -125,10 +126,12 @@ class SetMaker:
             self.make(next(one for one in KINDS if one.draw is None), on_cpu_at_need=on_cpu_at_need)
         shipped = self.instances.shipped
         domains = self.instances.domains
-        for tried, signed in attempts(domains) if kind.draw is not None else [(domains, True)]:
+        plainer = [replace(kind, draw=kind.plainer, plainer=None)] if kind.plainer is not None else []
+        tries = attempts(domains) if kind.draw is not None else [(domains, True)]
+        for variety, (tried, signed) in itertools.product((kind, *plainer), tries):
             instance = shipped if kind.draw is None else self.instances.varied(kind)
-            inputs = draw_inputs(kind, instance, tried, seed=new_seed(), signed=signed)
-            made = self._referenced(kind, instance, inputs, on_cpu_at_need)
+            inputs = draw_inputs(variety, instance, tried, seed=new_seed(), signed=signed)
+            made = self._referenced(variety, instance, inputs, on_cpu_at_need)
             if isinstance(made, InputSet):
                 made = replace(made, notes=(*made.notes, *never_varied(tried)))
                 made = self._with_more_draws(made, tried, signed)

@@ -44,6 +44,8 @@ class Kind:
     """Whether a full verdict runs the candidate a second time, over another poison."""
     judged: bool = True
     """Whether a deviation refuses a candidate; else it is told as a warning."""
+    plainer: Callable[[torch.Tensor, torch.Generator], torch.Tensor] | None = None
+    """What is drawn instead where `draw` gives the module no finite result."""
 
 
 def _normal(out: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -104,6 +106,18 @@ def _edges(out: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return out
 
 
+def _zero_slices(out: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """As `_edges`, with one slice across each dimension that holds exact zeros and nothing else: what is reduced along
+    the others has no spread and no norm there."""
+    _edges(out, generator)
+    place = float(torch.rand((), generator=generator, device=generator.device))
+    for dim, size in enumerate(out.shape):
+        # Neither the first nor the last, which hold the extrema; the same in dimensions of one size, for symmetry.
+        if size > 1:
+            out.select(dim, min(size - 1, 1 + int(place * max(1, size - 2)))).zero_()
+    return out
+
+
 def _negative(out: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Below zero throughout: a maximum that starts at zero, or padding that takes part, shows."""
     return out.normal_(generator=generator).abs_().add_(0.25).neg_()
@@ -127,7 +141,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("heavy_tail", True, _heavy_tail),
     Kind("blocks", False, _blocks, twice=True),
     Kind(WHOLE, False, _whole),
-    Kind("edges", False, _edges),
+    Kind("edges", False, _zero_slices, plainer=_edges),
     Kind("negative", False, _negative),
     Kind("normal_again", True, _normal, twice=True),
     Kind(NONFINITE, False, _nonfinite, judged=False),

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.problem import Instance, Problem
+from warpsmith.sandbox.cuda.memory import free_bytes
 from warpsmith.tools.verification.batches import find_split, in_batches, upcast
 from warpsmith.tools.verification.domains import computable
 
@@ -232,18 +233,12 @@ def _in_batches(
         split = find_split(run, inputs, produced)
         if split is None:
             return None
-        outputs = in_batches(run, inputs, split, produced, budget_bytes or _free_bytes() // 2)
+        outputs = in_batches(run, inputs, split, produced, budget_bytes or free_bytes() // 2)
     except Exception as error:
         if is_out_of_memory(error):
             return None
         raise
     return Reference(outputs, (*dict.fromkeys(notes), "float64 reference computed batch by batch for want of memory"))
-
-
-def _free_bytes() -> int:
-    """Memory of the GPU that nothing uses."""
-    free = torch.cuda.mem_get_info()[0]
-    return free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
 
 
 def too_large(error: BaseException, where: str) -> UserError:

@@ -15,6 +15,7 @@ import torch
 from warpsmith.kernels.problem import Problem, ProblemRef, load_ref
 from warpsmith.kernels.records import Speedup
 from warpsmith.sandbox.backend import Backend
+from warpsmith.sandbox.cuda.memory import total_bytes
 from warpsmith.tools.target import Target
 from warpsmith.tools.verification import oracle
 from warpsmith.tools.verification.input_sets import InputSet, SetMaker
@@ -239,5 +240,5 @@ def backend_for(target: Target) -> Backend:
 
 def _budget(backend: Backend) -> int:
     if backend.torch_device.type == "cuda":
-        return int(0.3 * torch.cuda.get_device_properties(backend.torch_device).total_memory)
+        return int(0.3 * total_bytes(backend.torch_device))
     return 1 << 30

@@ -3,7 +3,6 @@ rule."""
 
 from __future__ import annotations
 
-import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -13,10 +12,12 @@ from typing import Any, Literal
 
 import torch
 
-from warpsmith.kernels.records import CompileReport, Counters, Failure, LaunchPlan, VerifyReport
+from warpsmith.kernels.problem import Instance
+from warpsmith.kernels.records import CompileReport, Counters, Failure, KernelStep, LaunchPlan, VerifyReport
 from warpsmith.sandbox.backend import Loaded
+from warpsmith.tools.rules.ptx_order import order_may_show
 from warpsmith.tools.verification.checksums import same_bits
-from warpsmith.tools.verification.compare import Comparison, compare
+from warpsmith.tools.verification.compare import LIMITS, Comparison, Yardstick, compare, difference
 from warpsmith.tools.verification.compare_exact import ExactYardstick, compare_exact
 from warpsmith.tools.verification.input_sets import InputSet
 from warpsmith.tools.verification.inputs import SHIPPED, WHOLE
@@ -27,7 +28,11 @@ _FIRST_POISON = 0xFF
 """NaN in every float format, -1 in every integer format."""
 _HARMLESS = {"race", "uninitialized"}
 """Failures of order and of values, not of addresses: told of inputs that are not judged, as results are."""
-_ATOMIC = re.compile(r"\b(atom|red)\.")
+_VALUES = {"mismatch", "nonfinite"}
+_TRIES = 8
+"""Runs that must agree before a result with atomics is said to depend on what was in memory."""
+_TURNS = 6
+"""Runs over either of two buffers that tell whether a result depends on where it is written."""
 
 
 @dataclass(slots=True)
@@ -42,7 +47,11 @@ class _Progress:
     counters: Counters | None = None
     refused: str | None = None
     failure: Failure | None = None
+    reordered: bool = False
+    """Whether the newest launch ran blocks in an order of its own."""
     warnings: list[str] = field(default_factory=list)
+    instance: Instance | None = None
+    """Whose weights the last run had."""
 
     def note(self, found: Comparison) -> None:
         """Keeps the largest figures."""
@@ -82,7 +91,7 @@ def verify(
     if level == "full":
         session.renew()
     loaded = session.backend.load(report, plan)
-    atomics = _has_atomics(report)
+    atomics = _order_may_show(report, plan)
     progress = _judge_sets(session, loaded, level, atomics)
     if progress.failure is not None and progress.failure.stage == "verify" and session.spoilt():
         # An earlier candidate may have written into inputs or references: a verdict needs whole ones.
@@ -128,7 +137,9 @@ def _check(session: Session, loaded: Loaded, inputs: InputSet, progress: _Progre
     bits."""
     first, second = session.outputs(inputs.layouts)
     poison = _FIRST_POISON if twice or inputs.kind.name == SHIPPED else _other_poison()
-    if not _run_once(loaded, inputs, first, poison, progress):
+    # On other inputs, with the same weights, the candidate finds its scratch as it left it, as in use.
+    again = not twice and progress.instance is inputs.instance
+    if not _run_once(loaded, inputs, first, poison, progress, again=again):
         return False
     progress.warnings.extend(inputs.notes)
     if twice and not _repeats(loaded, inputs, first, second, progress, atomics):
@@ -145,6 +156,7 @@ def _repeats(
     digests under a secret key stand for what was in it."""
     again, key = second or first, secrets.randbits(62)
     before = None if second is not None else first.digests(key)
+    was_reordered = progress.reordered
 
     def same() -> bool:
         return _equal_bits(first, second) if second is not None else first.digests(key) == before
@@ -152,26 +164,78 @@ def _repeats(
     if not _run_once(loaded, inputs, again, _other_poison(), progress):
         return False
     if not same():
-        progress.failure = _differs(loaded, inputs, again, same)
-        if atomics and progress.failure.kind == "nondeterministic":
-            progress.warnings.append(progress.failure.message)
+        reordered = progress.reordered != was_reordered
+        tries = _TRIES if atomics else 1
+        found = _by_order(inputs) if reordered else _differs(loaded, inputs, again, same, tries=tries)
+        progress.failure = found
+        if found.kind != "nondeterministic":
+            return False
+        if second is not None:
+            by_place = None if reordered else _by_place(loaded, inputs, first, second)
+            progress.failure = by_place or _apart(inputs, first, second) or found
+        if progress.failure is found and atomics and _ran_atomics(progress.counters):
+            progress.warnings.append(found.message)
             progress.failure = None
     return progress.failure is None
 
 
-def _run_once(loaded: Loaded, inputs: InputSet, outputs: GuardedOutputs, poison: int, progress: _Progress) -> bool:
-    """Launches on poisoned outputs and judges what comes back."""
+def _by_place(loaded: Loaded, inputs: InputSet, first: GuardedOutputs, second: GuardedOutputs) -> Failure | None:
+    """The failure of a result that differs between two places in memory and never does at the same one: the order of
+    threads does not know where an output lies."""
+    key = secrets.randbits(62)
+    outputs, kept = (first, second), [one.digests(key) for one in (first, second)]
+    for turn in range(2 * _TURNS):
+        now = outputs[turn % 2]
+        now.poison(_other_poison())
+        result = loaded.launch({**inputs.arguments(), **now.named()}, poison=_other_poison())
+        if result.failure is not None:
+            return result.failure
+        if now.digests(key) != kept[turn % 2]:
+            return None
+    return _wrong("by_address", f"on `{inputs.kind.name}` inputs the result depends on the address of its outputs")
+
+
+def _apart(inputs: InputSet, first: GuardedOutputs, second: GuardedOutputs) -> Failure | None:
+    """The failure of two results that differ by more than the order of additions explains."""
+    for index, (one, other) in enumerate(zip(first.tensors, second.tensors, strict=True)):
+        measure = inputs.yardsticks[index]
+        if isinstance(measure, Yardstick) and inputs.kind.judged:
+            ratio = difference(one, other) / measure.eager_rms
+            limit = 2 * LIMITS[one.dtype].max_ratio
+            if ratio > limit:
+                apart = f"two runs differ by {ratio:.3g} times eager's error (limit {limit:g})"
+                return _wrong("nondeterministic", f"out{index} on `{inputs.kind.name}` inputs: {apart}")
+    return None
+
+
+def _run_once(
+    loaded: Loaded, inputs: InputSet, outputs: GuardedOutputs, poison: int, progress: _Progress, *, again: bool = False
+) -> bool:
+    """Launches on poisoned outputs and judges what comes back; with `again`, over what the last run left in scratch."""
     outputs.poison(poison)
-    result = loaded.launch({**inputs.arguments(), **outputs.named()}, poison=poison)
+    result = loaded.launch({**inputs.arguments(), **outputs.named()}, poison=poison, again=again)
+    progress.instance = inputs.instance
     progress.counters = result.counters or progress.counters
     progress.refused = result.refused
     progress.failure = result.failure
+    progress.reordered = bool(result.notes)
     if result.failure is None and result.refused is None:
         progress.failure = _damage(inputs, outputs) or _judge(inputs, outputs, progress)
+        if result.notes and progress.failure is not None and progress.failure.kind in _VALUES:
+            progress.failure = _in_order(loaded, inputs, outputs, poison, progress.failure)
     elif result.failure is not None and not inputs.kind.judged and result.failure.kind in _HARMLESS:
         progress.warnings.append(f"on `{inputs.kind.name}` inputs, which are not judged: {result.failure.message}")
         progress.failure = None
     return progress.failure is None and progress.refused is None
+
+
+def _in_order(loaded: Loaded, inputs: InputSet, outputs: GuardedOutputs, poison: int, found: Failure) -> Failure:
+    """Values were wrong after a launch with its blocks in an order of their own: whether that is what made them so."""
+    outputs.poison(poison)
+    result = loaded.launch({**inputs.arguments(), **outputs.named()}, poison=poison)
+    if result.failure is not None or result.notes or _judge(inputs, outputs, _Progress()) is not None:
+        return found
+    return _wrong("race", f"{found.message}; it is right where blocks run in order: some do not wait for others")
 
 
 def _damage(inputs: InputSet, outputs: GuardedOutputs) -> Failure | None:
@@ -216,24 +280,39 @@ def compare_output(inputs: InputSet, index: int, value: torch.Tensor) -> Compari
     return compare(value, reference, measure, by_ratio=inputs.kind.zero_mean, whole=inputs.kind.name == WHOLE)
 
 
-def _differs(loaded: Loaded, inputs: InputSet, outputs: GuardedOutputs, same: Callable[[], bool]) -> Failure:
-    """Two right results with different bits: the poison shows in them, or the order of the threads does."""
-    outputs.poison(_FIRST_POISON)
-    result = loaded.launch({**inputs.arguments(), **outputs.named()}, poison=_FIRST_POISON)
-    if result.failure is not None:
-        return result.failure
-    repeats = same()
-    what = "what was in its outputs or scratch before" if repeats else "the order in which threads ran"
-    message = f"on `{inputs.kind.name}` inputs the result depends on {what}"
-    return _wrong("uninitialised" if repeats else "nondeterministic", message)
+def _differs(
+    loaded: Loaded, inputs: InputSet, outputs: GuardedOutputs, same: Callable[[], bool], *, tries: int
+) -> Failure:
+    """Two right results with different bits: the poison shows in them, or the order of the threads does. Sums of
+    atomics may have the same bits twice by chance, so they are tried more often."""
+    for _ in range(tries):
+        outputs.poison(_FIRST_POISON)
+        result = loaded.launch({**inputs.arguments(), **outputs.named()}, poison=_FIRST_POISON)
+        if result.failure is not None:
+            return result.failure
+        if not same():
+            return _by_order(inputs)
+    message = f"on `{inputs.kind.name}` inputs the result depends on what was in its outputs or scratch before"
+    return _wrong("uninitialised", message)
+
+
+def _by_order(inputs: InputSet) -> Failure:
+    return _wrong("nondeterministic", f"on `{inputs.kind.name}` inputs the result depends on the order of the threads")
 
 
 def _equal_bits(first: GuardedOutputs, second: GuardedOutputs) -> bool:
     return all(same_bits(a, b) for a, b in zip(first.payloads, second.payloads, strict=True))
 
 
-def _has_atomics(report: CompileReport) -> bool:
-    return report.ptx_path is not None and bool(_ATOMIC.search(Path(report.ptx_path).read_text()))
+def _order_may_show(report: CompileReport, plan: LaunchPlan) -> bool:
+    """Whether the code holds atomics through which the order of threads shows in right results."""
+    kernels = {step.kernel for step in plan.steps if isinstance(step, KernelStep)}
+    return report.ptx_path is not None and order_may_show(Path(report.ptx_path).read_text(), kernels)
+
+
+def _ran_atomics(counters: Counters | None) -> bool:
+    """Whether atomics took part in a run, as far as can be told: a GPU does not count them."""
+    return counters is None or any(kernel.get("atomics") for kernel in counters.kernels.values())
 
 
 def _other_poison() -> int:

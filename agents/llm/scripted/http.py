@@ -70,7 +70,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(self.owner.plan(body, dict(self.headers)))
 
     def _admitted(self) -> bool:
-        if self.owner.authorized(dict(self.headers)):
+        if self.owner.authorized(self.headers.get("Authorization")):
             return True
         self._error(401, "Incorrect API key provided")
         return False

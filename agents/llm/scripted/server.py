@@ -157,9 +157,9 @@ class ScriptedServer:
             logprobs=dialect.logprobs and bool(body.get("logprobs")),
         )  # fmt: skip
 
-    def authorized(self, headers: Mapping[str, str]) -> bool:
+    def authorized(self, authorization: str | None) -> bool:
         """Whether the request carries the key, where one is wanted."""
-        return self.key is None or headers.get("Authorization") == f"Bearer {self.key}"
+        return self.key is None or authorization == f"Bearer {self.key}"
 
     def _unknown_model(self, incoming: Incoming) -> tuple[int, str] | None:
         if incoming.model == self.model:

@@ -1,0 +1,53 @@
+"""Owns how much of the card's memory a process may use: all of it, or what WARPSMITH_GPU_MEMORY_GB allows."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from warpsmith.kernels.errors import UserError
+
+VARIABLE = "WARPSMITH_GPU_MEMORY_GB"
+_LEAST_GB = 0.5
+"""CUDA's own context and the overwriting of caches need some hundred MB."""
+
+
+def limit_bytes() -> int | None:
+    """What the variable allows, in bytes (10^9 a GB), or None. UserError where it holds no usable number."""
+    text = os.environ.get(VARIABLE)
+    if not text:
+        return None
+    try:
+        wanted = float(text)
+    except ValueError:
+        wanted = 0.0
+    if not _LEAST_GB <= wanted < 1e6:
+        raise UserError(
+            f"{VARIABLE}={text}: give a number of GB of at least {_LEAST_GB}, or unset it to use the whole GPU"
+        )
+    return int(wanted * 1e9)
+
+
+def total_bytes(device: torch.device) -> int:
+    """Bytes that the process may hold on the device."""
+    whole = int(torch.cuda.get_device_properties(device).total_memory)
+    return min(whole, limit_bytes() or whole)
+
+
+def free_bytes() -> int:
+    """Bytes that torch could still hand out on the current device, its own unused reserve among them."""
+    reserved = torch.cuda.memory_reserved()
+    outside = torch.cuda.mem_get_info()[0]
+    limit = limit_bytes()
+    if limit is not None:
+        outside = max(0, min(outside, limit - reserved))
+    return int(outside + reserved - torch.cuda.memory_allocated())
+
+
+def hold_to_limit(device: torch.device) -> None:
+    """Makes torch's allocator fail beyond the limit, as it would on a card of that size."""
+    limit = limit_bytes()
+    whole = int(torch.cuda.get_device_properties(device).total_memory)
+    if limit is not None and limit < whole:
+        torch.cuda.set_per_process_memory_fraction(limit / whole, device)
