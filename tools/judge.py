@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
 from pydantic import ValidationError
 
 from warpsmith.kernels.errors import UserError
