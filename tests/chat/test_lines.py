@@ -83,7 +83,7 @@ def test_a_description_becomes_a_module_that_is_approved_and_wishes_are_shown_be
         tmp_path,
         "the positive part, doubled", "f32[8,32", "f32[8,32]", "", "y", "y",
         "/plan", "y", "keep fp32 accumulation", "y", "no more than 48 KB shared memory", "n",
-        "no more than 48 KB shared memory", "yes", "blocks of 77 threads", "y", "hello", "why is this slower?",
+        "no more than 48 KB shared memory", "yes", "blocks of 77 threads", "hello", "why is this slower?",
         "/history", "/cost", "/exit",
         policy=f"chat:scripted@{server.base_url}",
     )  # fmt: skip
