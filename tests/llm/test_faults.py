@@ -10,6 +10,7 @@ import pytest
 from llm.kit import KEY, Desk, Slots, question
 
 from warpsmith.agents.llm.client import Timeouts
+from warpsmith.agents.llm.profile import ServerProfile
 from warpsmith.agents.llm.records import NoReply, ServerUnusable
 from warpsmith.agents.llm.scripted import Fault
 from warpsmith.agents.llm.scripted.faults import KINDS
@@ -45,13 +46,16 @@ FOR_GOOD = {
     "web_page_ok": (ServerUnusable, "not with a chat completion.*/v1"),
 }
 DIALECTS = ("openai", "llama-cpp", "ignores")
+KNOWN = {"llama-cpp": ServerProfile(base_url="", model="", schema_="rejected", tool="ignored", object_="enforced")}
+"""What a probe finds of a server that fails on forms which it does not know; the others are learnt in use."""
 
 
 def opened(desk: Callable[..., Desk], kind: str, dialect: str, **when: object) -> Desk:
     fault = Fault(kind, seconds=30.0 if kind == "timeout" else 0.1, **when)
     # Where a reply never comes, waiting for it is the test; elsewhere a loaded machine has its time.
     silence = Timeouts(10, 0.6 if kind == "timeout" else 20, 60)
-    return desk(dialect=dialect, faults=[fault], timeouts=silence)
+    retries = 1 if fault.times else 0
+    return desk(dialect=dialect, faults=[fault], timeouts=silence, retries=retries, profile=KNOWN.get(dialect))
 
 
 def test_the_tables_name_every_fault() -> None:
