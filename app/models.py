@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -34,7 +35,7 @@ def open_policy(
     given: Policy | None = None,
 ) -> Iterator[Policy]:
     """The policy of that name, with its models where it asks any; `given` stands for it. Replies of an earlier part of
-    the run are booked and used again. UserError for a price that a cap needs and nobody knows."""  # fmt: skip
+    the run are booked and used again. UserError for a price that a cap needs and nobody knows."""
     crew = crew_of(name) if given is None else None
     if crew is None:
         yield given or make_policy(name)
@@ -64,11 +65,13 @@ def open_askers(
 
 
 def _emit(store: RunStore, display: Display) -> Callable[[str, Mapping[str, Any]], None]:
-    """Events to the run folder and to whoever watches."""
+    """Events to the run folder and to whoever watches, one after the other: replies come in several threads."""
+    lock = threading.Lock()
 
     def emit(kind: str, data: Mapping[str, Any]) -> None:
-        if kind not in NOT_STORED:
-            store.event(kind, **data)
-        display.event(kind, data)
+        with lock:
+            if kind not in NOT_STORED:
+                store.event(kind, **data)
+            display.event(kind, data)
 
     return emit
