@@ -44,7 +44,14 @@ def open_policy(
     with contextlib.ExitStack() as stack:
         askers = open_askers(crew, ReplyStore(store.folder), Account(caps), stack)
         problem = problem_text(bench.plan(), bench.graph, bench.floor_us or 0.0) if specs else NO_REGION
-        resources = PolicyResources(askers.__getitem__, _emit(store, display), bench.machine.model, problem)
+
+        def interrupt() -> None:
+            for asker in askers.values():
+                asker.interrupt()
+
+        resources = PolicyResources(
+            askers.__getitem__, _emit(store, display), bench.machine.model, problem, interrupt
+        )  # fmt: skip
         yield make_policy(name, resources)
 
 

@@ -81,15 +81,12 @@ async def _answer(session: Session, text: str) -> None:
     question = session.question
     if question is None or not text:
         return
+    # What fails is not asked again: the search knows what is still open, and /run asks for that.
     session.question = None
-    try:
-        if text.lower() in YES:
-            await question.yes()
-        else:
-            await question.no("" if text.lower() in NO else text)
-    except BaseException:
-        session.question = session.question or question
-        raise
+    if text.lower() in YES:
+        await question.yes()
+    else:
+        await question.no("" if text.lower() in NO else text)
 
 
 def _own_fault(session: Session, error: Exception) -> None:

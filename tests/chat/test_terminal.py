@@ -124,35 +124,8 @@ def test_a_session_from_plan_to_export(chat: Callable[..., Terminal], desk: Path
     assert len(again) == len(results) + 1
 
 
-def test_ctrl_c_stops_at_a_boundary_and_twice_at_once(chat: Callable[..., Terminal], desk: Path) -> None:
-    with chat("p.py", "--device", "cpu", "--budget", "4", "--out", "stopped", "--approve", "auto") as seen:
-        seen.ready()
-        seen.enter("/run 2")
-        seen.sees("starting the judge")
-        seen.keys(CTRL_C)
-        seen.sees("stopping after this step")
-        seen.keys(CTRL_C)
-        seen.sees("stopped at once")
-        seen.ready()
-        seen.sees("interrupted; go on?")
-        seen.enter("y")
-        seen.sees("starting the judge")
-        seen.keys("/his" + CTRL_C)
-        seen.sees("stopping after this step")
-        assert seen.ready().count("quick check") == 4
-        seen.keys("\x15n\r")
-        seen.sees("stopped here")
-        at_prompt(seen, "/history", "round 1")
-        seen.enter("/exit")
-        assert seen.ends() == 0
-    assert "Traceback" not in seen.text
-    assert "/his" in seen.text
-    (run,) = (desk / "stopped").glob("*-p-*")
-    assert len((run / "results.jsonl").read_text().splitlines()) == 4
-
-
-def test_wrong_lines_and_keys_are_answered_without_a_traceback(chat: Callable[..., Terminal]) -> None:
-    with chat("p.py", "--device", "cpu", "--out", "other") as seen:
+def test_wrong_lines_and_keys_are_answered_and_ctrl_c_stops(chat: Callable[..., Terminal], desk: Path) -> None:
+    with chat("p.py", "--device", "cpu", "--budget", "4", "--out", "other") as seen:
         seen.ready()
         for line, answer in WRONG.items():
             at_prompt(seen, line, answer)
@@ -161,13 +134,34 @@ def test_wrong_lines_and_keys_are_answered_without_a_traceback(chat: Callable[..
             seen.ready()
         seen.resize(5, 20)
         seen.resize(50, 200)
-        seen.enter("x" * 3000)
-        seen.sees("free text needs")
-        seen.ready()
-        seen.keys(CTRL_C)
-        seen.sees("/exit leaves")
-        seen.ready()
+        at_prompt(seen, "x" * 3000, "free text needs")
+        at_prompt(seen, CTRL_C, "/exit leaves")
+        at_prompt(seen, "/mode auto", "rounds go on by themselves")
+        breaks_off(seen)
         seen.keys(CTRL_D)
         assert seen.ends() == 0
     assert "Traceback" not in seen.text
     assert "Warpsmith's own" not in seen.text
+    (run,) = (desk / "other").glob("*-p-*")
+    assert len((run / "results.jsonl").read_text().splitlines()) == 4
+
+
+def breaks_off(seen: Terminal) -> None:
+    """Ctrl-C twice while the judge starts, once while it works; what is typed meanwhile is not lost."""
+    seen.enter("/run 2")
+    seen.sees("starting the judge")
+    seen.keys(CTRL_C)
+    seen.sees("stopping after this step")
+    seen.keys(CTRL_C)
+    seen.sees("stopped at once")
+    seen.ready()
+    seen.sees("interrupted; go on?")
+    seen.enter("y")
+    seen.sees("starting the judge")
+    seen.keys("/his" + CTRL_C)
+    seen.sees("stopping after this step")
+    assert seen.ready().count("quick check") == 4
+    seen.sees("/his")
+    seen.keys("\x15n\r")
+    seen.sees("stopped here")
+    at_prompt(seen, "/history", "round 1")
