@@ -14,6 +14,7 @@ from warpsmith.agents.llm.endpoint import endpoint
 from warpsmith.agents.llm.ladder import ChatAsker
 from warpsmith.agents.llm.profile import Profiles
 from warpsmith.agents.llm.replies import ReplyStore
+from warpsmith.agents.llm.signals import stopped_by_signals
 from warpsmith.agents.policy import Policy
 from warpsmith.agents.registry import crew_of, make_policy
 from warpsmith.agents.resources import NO_REGION, PolicyResources, problem_text
@@ -43,7 +44,14 @@ def open_policy(
     with contextlib.ExitStack() as stack:
         askers = open_askers(crew, ReplyStore(store.folder), Account(caps), stack)
         problem = problem_text(bench.plan(), bench.graph, bench.floor_us or 0.0) if specs else NO_REGION
-        resources = PolicyResources(askers.__getitem__, _emit(store, display), bench.machine.model, problem)
+
+        def interrupt() -> None:
+            for asker in askers.values():
+                asker.interrupt()
+
+        resources = PolicyResources(
+            askers.__getitem__, _emit(store, display), bench.machine.model, problem, interrupt
+        )  # fmt: skip
         yield make_policy(name, resources)
 
 
@@ -61,6 +69,7 @@ def open_askers(
         askers[address] = ChatAsker(
             client, account=account, store=kept, profile=profiles.find(where), profiles=profiles
         )  # fmt: skip
+    stack.enter_context(stopped_by_signals(askers.values()))
     return askers
 
 

@@ -107,6 +107,7 @@ async def _known(settings: ChatSettings, folder: Path, desk: Desk) -> str | None
         settings.search, policy=str(before.get("policy", "builtin")), budget=int(before.get("budget", 64)),
         verdicts=int(before.get("verdicts", 4)), max_cost=before.get("max_cost"),
         max_tokens=before.get("max_tokens"), max_calls=before.get("max_calls"), minutes=before.get("minutes"),
+        price=tuple(before.get("price", ())),
         seed=manifest.seed, counters=before.get("counters", "best"),
     )  # fmt: skip
     with open_run(folder, bench) as store:
