@@ -119,26 +119,21 @@ KERNEL = """extern "C" __global__ void twice(const float* x, float* y, int n) {
 
 
 def test_the_launch_plan_of_a_bare_kernel_is_worked_out_and_it_is_judged_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setenv("WARPSMITH_CACHE", str(tmp_path / "cache"))
     (tmp_path / "k.cu").write_text(KERNEL)
     (tmp_path / "p.py").write_text(problem("torch.relu(x) * 2"))
     shown = session(
         tmp_path,
-        "grid=none", "grid=4 block=64", "n=256", "y", "/run 1", "y", "/tree",
+        "grid=none", "grid=4 block=64", "n=256", "y", "/plan",
         problem=str(tmp_path / "p.py"), start=str(tmp_path / "k.cu"), budget=4,
     )  # fmt: skip
     assert "grid=none: a whole number is needed" in shown
-    tree = shown.partition("/tree\n")[2]
-    assert "freeform screened" in tree
     (run,) = (tmp_path / "runs").glob("*-p-*")
-    first = json.loads((run / "results.jsonl").read_text().splitlines()[0])
-    assert (first["family"], first["status"]) == ("freeform", "screened")
-    stored = json.loads((run / "blobs" / f"{first['candidate']}.json").read_text())
-    assert stored["plan"]["steps"][0] | {"args": 0} == stored["plan"]["steps"][0] | {
-        "args": 0, "grid": [4, 1, 1], "block": [64, 1, 1],
-    }  # fmt: skip
+    first = json.loads((run / "manifest.json").read_text())["config"]["start_candidate"]
+    assert f"first: {first} (freeform)" in shown
+    (step,) = json.loads((run / "blobs" / f"{first}.json").read_text())["plan"]["steps"]
+    assert (step["grid"], step["block"], step["args"]) == ([4, 1, 1], [64, 1, 1], ["in0", "out0", {"i32": 256}])
 
 
 @pytest.mark.parametrize(
@@ -160,5 +155,5 @@ def test_settings_of_a_launch_that_cannot_be_read_are_named(answer: str, part: s
 
 def test_the_lines_may_end_anywhere(tmp_path: Path) -> None:
     (tmp_path / "p.py").write_text(problem())
-    for lines in ((), ("/plan",), ("/plan", "y", "/lock vector=2")):
+    for lines in ((), ("/plan", "y", "/lock vector=2")):
         session(tmp_path, *lines, problem=str(tmp_path / "p.py"))
