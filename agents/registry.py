@@ -19,6 +19,11 @@ POLICIES: dict[str, Callable[[], Policy]] = {
 }
 
 
+NOT_YET = ("tpe", "genetic")
+LOCAL = "local:"
+"""Policies that docs/interface.md names and that are not there yet."""
+
+
 def make_policy(name: str, resources: PolicyResources | None = None) -> Policy:
     """The policy of that name; UserError lists what there is. Policies that ask models need the resources of a run."""
     crew = crew_of(name)
@@ -35,6 +40,8 @@ def crew_of(name: str) -> Crew | None:
     """The models that a policy asks, or None where it asks none. UserError for names and grammar that do not exist."""
     if name.startswith(PREFIX):
         return parse_crew(name)
+    if name in NOT_YET or name.startswith(LOCAL):
+        raise UserError(f"--policy {name} is not there yet: choose one of {', '.join(POLICIES)}, or {GRAMMAR}")
     if name not in POLICIES:
         raise UserError(f"unknown policy {name!r}: choose one of {', '.join(POLICIES)}, or {GRAMMAR}")
     return None
