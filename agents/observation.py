@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from warpsmith.agents.space import SearchSpace
 from warpsmith.kernels.records import Outcome, SlotValue
@@ -68,6 +68,8 @@ class Observation:
     """Of the incumbent, those of the role's concern: worst kernel, by name."""
     others: Mapping[str, str]
     """Other role -> one short line about its last move."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Counter -> `measured`, `emulated`, `estimated`, or `compiler` for what ptxas says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,7 @@ def observe(space: SearchSpace, seen: Sequence[Seen], role: str) -> Observation:
         moves=_moves(seen, best, names),
         counters=role_counters(best.outcome, role) if best else {},
         others={other: _last_move(space, seen, other) for other in space.groups if other != role},
+        labels=counter_labels(best.outcome, role) if best else {},
     )
 
 
@@ -109,6 +112,19 @@ def role_counters(outcome: Outcome, role: str) -> dict[str, float]:
         if figure is not None:
             found[name] = float(figure)
     return found
+
+
+def counter_labels(outcome: Outcome, role: str) -> dict[str, str]:
+    """How each of `role_counters` was had."""
+    source = outcome.counters.source if outcome.counters is not None else "static"
+    sources = {"ncu": "measured", "emulated": "emulated", "static": "estimated"}
+    run_on = "emulated" if (outcome.verified_on or "").startswith("emulator") else "measured"
+    timed = "measured" if outcome.time_us else "estimated"
+    figures = {
+        "launch_overhead_us": timed, "roofline_fraction": timed, "error_ratio": run_on, "max_abs_error": run_on,
+        "registers": "compiler", "spills": "compiler", "shared_bytes": "compiler",
+    }  # fmt: skip
+    return {name: figures.get(name, sources[source]) for name in role_counters(outcome, role)}
 
 
 def lag(outcome: Outcome) -> dict[str, float]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
+from warpsmith.agents.complaint import Complaint
+from warpsmith.agents.freeform import FreeformTask
 from warpsmith.agents.observation import Observation
 from warpsmith.agents.space import Grid, Point, SearchSpace
-from warpsmith.kernels.records import Failure, Outcome
+from warpsmith.kernels.records import Candidate, Failure, Outcome
 from warpsmith.kernels.slots import SlotEdit, Values
 
-Kind = Literal["start", "joint", "refine", "repair", "escape"]
+Kind = Literal["start", "joint", "refine", "repair", "escape", "freeform"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,7 @@ class Trial:
     """One evaluated combination."""
 
     values: Values
+    """Of the choice slots, and the texts of those code slots that were edited."""
     cost: float | None
     """Microseconds; None where the candidate failed or was not costed."""
     margin: float = 0.0
@@ -38,6 +41,11 @@ class Trial:
     def telling(self) -> bool:
         """Whether its outcome says something of the values: a broken machine does not."""
         return self.failure is None or self.failure.stage != "infrastructure"
+
+    @property
+    def failed(self) -> bool:
+        """Whether the candidate itself failed, in whatever way."""
+        return self.failure is not None and self.telling
 
     @property
     def ailing(self) -> bool:
@@ -67,6 +75,34 @@ def trial_of(outcome: Outcome, values: Values, kind: Kind, *, role: str | None, 
 
 
 @dataclass(frozen=True, slots=True)
+class Writing:
+    """What a whole candidate is written for, and from what."""
+
+    task: FreeformTask
+    base: Candidate | None = None
+    """The candidate to mend or to improve on; None: there is none yet."""
+    best_us: float | None = None
+    """Cost of the fastest candidate so far, of any family."""
+    best_is: Literal["measured", "estimated"] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """A candidate from which the search was told to go on, and the round from which that holds."""
+
+    candidate: str
+    since: int
+
+    def line(self, history: Sequence[Trial]) -> set[str]:
+        """The root and what descends from it in rounds since then."""
+        line = {self.candidate}
+        for trial in history:
+            if trial.step >= self.since and trial.base in line:
+                line.add(trial.candidate)
+        return line
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """A question to a policy. Everything that its answer may depend on is in here."""
 
@@ -82,6 +118,16 @@ class Request:
     patient: int | None = None
     """Repair rounds: index in `history` of the trial to mend."""
     observations: Mapping[str, Observation] = field(default_factory=dict)
+    complaint: Complaint | None = None
+    """Repair rounds: what is wrong with the patient."""
+    writing: Writing | None = None
+    """Set where whole candidates may be given: with `Proposal.candidate` by any round, by `Writer.write` always."""
+    root: Root | None = None
+    """Where a person told the search to go on from."""
+    rejected: tuple[Values, ...] = ()
+    """Combinations that a person did not want evaluated."""
+    notes: tuple[str, ...] = ()
+    """What the person said, oldest first."""
 
     def rng(self) -> np.random.Generator:
         """The request's own stream of random numbers: the same for the same (seed, step)."""
@@ -89,15 +135,18 @@ class Request:
 
     @property
     def incumbent(self) -> Trial | None:
-        """The cheapest trial so far; those that spill only where nothing else is correct."""
+        """The cheapest trial so far; after a checkout the cheapest of what descends from it since."""
         costed = [trial for trial in self.history if trial.cost is not None]
+        if self.root is not None:
+            line = self.root.line(self.history)
+            costed = [trial for trial in costed if trial.candidate in line] or costed
         return min(costed, key=lambda trial: trial.cost or 0.0, default=None)
 
     @property
     def seen(self) -> set[Point]:
-        """Points that were already tried."""
+        """Points that were already tried, or that a person does not want."""
         grid = Grid(self.space)
-        return {grid.point(trial.values) for trial in self.history}
+        return {grid.point(values) for values in (*(trial.values for trial in self.history), *self.rejected)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +158,9 @@ class Proposal:
     """Candidate id that the edits apply to; None for the first kernel of a search."""
     edits: Mapping[str, tuple[SlotEdit, ...]]
     """Role -> its edits. Roles that changed nothing are left out."""
+    candidate: Candidate | None = None
+    """A whole free-form candidate: source and plan count, values and edits do not. From `propose` it says that the
+    planner gives the region to free-form."""
 
 
 class Policy(Protocol):
@@ -126,12 +178,26 @@ class Policy(Protocol):
         try."""
 
 
+@runtime_checkable
+class Writer(Protocol):
+    """A policy that can write whole candidates: device code and launch plan."""
+
+    def write(self, request: Request) -> list[Proposal]:
+        """At most `request.count` proposals with a candidate. `request.space` has no slots, `request.history` are the
+        whole candidates so far, `request.writing` says what to compute. A round of kind `repair` names its patient
+        and the complaint; else `request.writing.base`, if any, is what to improve on. Pure, as `propose` is."""
+
+
 def proposal(space: SearchSpace, values: Values, base: Trial | None, why: str) -> Proposal:
-    """A proposal whose edits are the difference to the base (or to the naive kernel), split by owner."""
-    before = space.naive | (base.values if base else {})
+    """A proposal whose edits are the difference to the base (or to the naive kernel), split by owner. Code slots that
+    `values` does not name keep the base's text."""
+    before = space.naive | {slot.name: slot.default for slot in space.code_slots} | (base.values if base else {})
+    names = {role: list(own) for role, own in space.groups.items()}
+    for slot in space.code_slots:
+        names.setdefault(slot.owner, []).append(slot.name)
     edits: dict[str, tuple[SlotEdit, ...]] = {}
-    for role, names in space.groups.items():
-        own = tuple(SlotEdit(n, values[n], why) for n in names if values[n] != before[n])
+    for role, owned in names.items():
+        own = tuple(SlotEdit(n, values[n], why) for n in owned if n in values and values[n] != before[n])
         if own:
             edits[role] = own
     return Proposal(values=values, base=base.candidate if base and base.candidate else None, edits=edits)

@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 from warpsmith.agents.baselines import CostModelPolicy, DefaultPolicy, RandomPolicy
 from warpsmith.agents.builtin import BuiltinPolicy
+from warpsmith.agents.chat.grammar import GRAMMAR, PREFIX, Crew, parse_crew
 from warpsmith.agents.policy import Policy
+from warpsmith.agents.resources import PolicyResources
 from warpsmith.kernels.errors import UserError
 
 POLICIES: dict[str, Callable[[], Policy]] = {
@@ -17,8 +19,22 @@ POLICIES: dict[str, Callable[[], Policy]] = {
 }
 
 
-def make_policy(name: str) -> Policy:
-    """The policy of that name; UserError lists what there is."""
+def make_policy(name: str, resources: PolicyResources | None = None) -> Policy:
+    """The policy of that name; UserError lists what there is. Policies that ask models need the resources of a run."""
+    crew = crew_of(name)
+    if crew is None:
+        return POLICIES[name]()
+    if resources is None:
+        raise ValueError(f"{name} needs the resources of a run")
+    from warpsmith.agents.chat.policy import ChatPolicy
+
+    return ChatPolicy(name, crew, resources)
+
+
+def crew_of(name: str) -> Crew | None:
+    """The models that a policy asks, or None where it asks none. UserError for names and grammar that do not exist."""
+    if name.startswith(PREFIX):
+        return parse_crew(name)
     if name not in POLICIES:
-        raise UserError(f"unknown policy {name!r}: choose one of {', '.join(POLICIES)}")
-    return POLICIES[name]()
+        raise UserError(f"unknown policy {name!r}: choose one of {', '.join(POLICIES)}, or {GRAMMAR}")
+    return None

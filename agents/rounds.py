@@ -14,6 +14,14 @@ PLATEAU = 6
 """Evaluations without progress after which a round may disturb instead of refine."""
 REPAIR_LIMIT = 4
 """Attempts to mend one candidate."""
+WHOLE_REPAIRS = 3
+"""Attempts to mend one candidate that was written as a whole."""
+WRITTEN_AT_ONCE = 2
+"""Whole candidates that are asked for in one round."""
+WRITE_AFTER = 2 * PLATEAU
+"""Evaluations without progress after which a whole candidate is asked for."""
+IDLE_LIMIT = 3
+"""Rounds in a row without a single new candidate after which nobody is asked any more."""
 DECAY = 0.7
 """Weight of a role's earlier gains against its latest in the bandit."""
 
@@ -53,6 +61,58 @@ def next_round(
     if rounds[-1][0] in ("refine",) and len(space.groups) > 1:
         return Round("joint", count)
     return Round("refine", count, _most_promising_role(space, history, lag or {}))
+
+
+def writing_round(
+    whole: Sequence[Trial],
+    slotted: Sequence[Trial],
+    *,
+    only: bool,
+    batch: int,
+    left: int,
+    handed: bool,
+    idle: int,
+) -> Round | None:
+    """The next round if a whole candidate is to be written in it, else None.
+
+    `whole` are the whole candidates so far, `slotted` those of families; `only`: no family covers the problem; `handed`
+    says that the start was a whole candidate, or that the planner gave the region away; `idle` counts rounds in a row
+    in which the writer gave nothing new.
+    """
+    if idle >= IDLE_LIMIT:
+        return None
+    patient = whole_patient(whole)
+    if patient is not None:
+        return Round("repair", 1, None, patient)
+    fresh = Round("freeform", max(1, min(batch, left, WRITTEN_AT_ONCE)))
+    written = len({t.step for t in whole if t.kind == "freeform"})
+    if only or (handed and not written):
+        return fresh
+    everything = sorted((*whole, *slotted), key=lambda trial: trial.step)
+    stale = since_progress(everything)
+    since = {t.step for t in everything[len(everything) - stale :] if t.kind == "freeform"}
+    return fresh if stale // WRITE_AFTER > len(since) else None
+
+
+def whole_patient(whole: Sequence[Trial]) -> int | None:
+    """Index of the whole candidate to mend next: the newest of a lineage that failed, while attempts are left.
+
+    Lineages of the latest fresh round alone; once one of them is right the others are left.
+    """
+    fresh = [trial.step for trial in whole if trial.kind != "repair"]
+    if not fresh:
+        return None
+    latest = [i for i, trial in enumerate(whole) if trial.step >= max(fresh)]
+    if any(not whole[i].failed and whole[i].telling for i in latest):
+        return None
+    for first in (i for i in latest if whole[i].kind != "repair"):
+        line = [first]
+        for i in latest:
+            if whole[i].kind == "repair" and whole[i].base == whole[line[-1]].candidate and i not in line:
+                line.append(i)
+        if whole[line[-1]].failed and len(line) <= WHOLE_REPAIRS:
+            return line[-1]
+    return None
 
 
 def since_progress(history: Sequence[Trial]) -> int:

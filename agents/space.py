@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,10 @@ class SearchSpace(Protocol):
         """The slots with a finite set of values."""
 
     @property
+    def code_slots(self) -> tuple[Slot, ...]:
+        """The slots that hold text; the default of each is the lowering's own."""
+
+    @property
     def naive(self) -> Values:
         """Default values of the choice slots."""
 
@@ -58,7 +63,7 @@ class SearchSpace(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class SpecSpace:
-    """A KernelSpec as a search space; code slots keep their default text. Answers of the models are kept."""
+    """A KernelSpec as a search space. Answers of the models are kept; they know nothing of the text in code slots."""
 
     spec: KernelSpec
     _estimates: dict[tuple[SlotValue, ...], float | None] = field(default_factory=dict, repr=False)
@@ -72,6 +77,11 @@ class SpecSpace:
     def choice_slots(self) -> tuple[Slot, ...]:
         """The family's slots with a finite set of values."""
         return self.spec.choice_slots
+
+    @property
+    def code_slots(self) -> tuple[Slot, ...]:
+        """The family's slots that hold text."""
+        return tuple(slot for slot in self.spec.slots if slot.kind == "code")
 
     @property
     def naive(self) -> Values:
@@ -109,6 +119,124 @@ class SpecSpace:
             "registers": float(max(launch.registers for launch in launches)),
             "shared_memory": float(max(launch.shared_bytes for launch in launches)),
         }
+
+
+LimitKind = Literal["shared_memory", "registers", "threads"]
+LIMIT_KINDS: tuple[LimitKind, ...] = get_args(LimitKind)
+LIMIT_WORDS: Mapping[LimitKind, str] = {
+    "shared_memory": "bytes of shared memory a block",
+    "registers": "registers a thread",
+    "threads": "threads a block",
+}
+Limits = Mapping[LimitKind, int]
+"""What a person allows at most of what `SearchSpace.demand` estimates."""
+
+REPAIRS = 20_000
+"""Combinations that are looked at for one that respects pins and limits."""
+
+
+@dataclass(frozen=True, eq=False)
+class RestrictedSpace:
+    """A space with some slots held at one value and some resources limited: what a person wished. Every policy sees
+    this one in place of the whole."""
+
+    whole: SearchSpace
+    pins: Values
+    """Slot -> its only value. Names that the space does not have are for other families and mean nothing here."""
+    limits: Limits
+    as_lowered: bool = False
+    """Whether code slots keep the text of the lowering."""
+    _answers: dict[tuple[SlotValue, ...], Invalid | None] = field(default_factory=dict, repr=False)
+
+    @property
+    def name(self) -> str:
+        """The whole space's."""
+        return self.whole.name
+
+    @property
+    def choice_slots(self) -> tuple[Slot, ...]:
+        """All slots; a pinned one has its value alone."""
+        return tuple(_pinned(slot, self.pins) for slot in self.whole.choice_slots)
+
+    @property
+    def code_slots(self) -> tuple[Slot, ...]:
+        """The code slots that are not pinned."""
+        return () if self.as_lowered else tuple(s for s in self.whole.code_slots if s.name not in self.pins)
+
+    @property
+    def naive(self) -> Values:
+        """Default values, but for the pins."""
+        return {slot.name: slot.default for slot in self.choice_slots}
+
+    @property
+    def groups(self) -> Mapping[str, tuple[str, ...]]:
+        """Role -> its slots that are open; a role without any does not act."""
+        free = {role: tuple(n for n in names if n not in self.pins) for role, names in self.whole.groups.items()}
+        return {role: names for role, names in free.items() if names}
+
+    def check(self, values: Values) -> Invalid | None:
+        """The pins, the family's rule, then the limits."""
+        key = tuple(values.get(slot.name, slot.default) for slot in self.whole.choice_slots)
+        if key not in self._answers:
+            self._answers[key] = self._broken_pin(values) or self.whole.check(values) or self._over(values)
+        return self._answers[key]
+
+    def sensible(self) -> Values:
+        """The prior with the pins; where that cannot run, the valid combination with the fewest changes to it."""
+        start = self.whole.sensible() | {name: v for name, v in self.pins.items() if name in self.naive}
+        return start if self.check(start) is None else nearest_valid(self, start) or start
+
+    def estimate(self, values: Values) -> float | None:
+        """The whole space's."""
+        return self.whole.estimate(values)
+
+    def demand(self, values: Values) -> Mapping[str, float]:
+        """The whole space's."""
+        return self.whole.demand(values)
+
+    def _broken_pin(self, values: Values) -> Invalid | None:
+        for slot in self.whole.choice_slots:
+            wanted = self.pins.get(slot.name)
+            if wanted is not None and values.get(slot.name, wanted) != wanted:
+                return Invalid((slot.name,), "pinned", f"{slot.name} is pinned to {wanted}")
+        return None
+
+    def _over(self, values: Values) -> Invalid | None:
+        if not self.limits:
+            return None
+        demand = self.whole.demand(values)
+        for kind, most in self.limits.items():
+            if demand.get(kind, 0.0) > most:
+                return Invalid((), kind, f"{demand[kind]:,.0f} {LIMIT_WORDS[kind]}, at most {most:,} are allowed")
+        return None
+
+
+def nearest_valid(space: SearchSpace, start: Values) -> Values | None:
+    """The valid combination that changes the fewest slots of `start`, among `REPAIRS` that are looked at; None where
+    there is none."""
+    grid = Grid(space)
+    first = grid.point(start)
+    queue, known = deque([first]), {first}
+    while queue:
+        point = queue.popleft()
+        if grid.valid(point):
+            return grid.values(point)
+        for column, size in enumerate(grid.sizes):
+            if point[column] != first[column]:
+                continue
+            for index in range(size):
+                other = (*point[:column], index, *point[column + 1 :])
+                if other not in known and len(known) < REPAIRS:
+                    known.add(other)
+                    queue.append(other)
+    return None
+
+
+def _pinned(slot: Slot, pins: Values) -> Slot:
+    if slot.name not in pins or pins[slot.name] not in slot.values:
+        return slot
+    value = pins[slot.name]
+    return replace(slot, values=(value,), default=value)
 
 
 @dataclass(frozen=True)

@@ -152,6 +152,7 @@ class FormulaSpace:
     needs: Callable[[Values], Mapping[str, float]] = _no_demand
     roles: bool = False
     name: str = "formula"
+    code_slots: tuple[Slot, ...] = ()
 
     @property
     def naive(self) -> Values:

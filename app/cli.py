@@ -61,6 +61,14 @@ class Precision(enum.StrEnum):
     lower_ = "lower"
 
 
+class Approve(enum.StrEnum):
+    """What a chat asks of the person."""
+
+    ask = "ask"
+    auto = "auto"
+    yolo = "yolo"
+
+
 class CountersChoice(enum.StrEnum):
     """Which full verdicts are profiled with ncu."""
 
@@ -96,6 +104,11 @@ InputsOpt = Annotated[
 ModeOpt = Annotated[Mode, typer.Option("--mode", help="Module mode.")]
 PrecisionOpt = Annotated[Precision, typer.Option("--precision", help="Precision class that candidates may use.")]
 SeedOpt = Annotated[int, typer.Option("--seed", help="Seed of the proposals (inputs of the judge are always fresh).")]
+MaxCostOpt = Annotated[float | None, typer.Option("--max-cost", min=0.0, help="Money budget in USD for chat models.")]
+MaxTokensOpt = Annotated[
+    int | None, typer.Option("--max-tokens", min=0, help="Tokens for chat models, prompts and replies together.")
+]
+MaxCallsOpt = Annotated[int | None, typer.Option("--max-calls", min=0, help="Requests to chat models.")]
 OutOpt = Annotated[Path, typer.Option("--out", help="Folder for run folders.")]
 JobsOpt = Annotated[
     int | None,
@@ -127,20 +140,38 @@ def _root(
 @app.command()
 def optimize(
     ctx: typer.Context,
-    problem: ProblemArg,
+    problem: Annotated[
+        str | None,
+        typer.Argument(
+            help="A KernelBench-style file, or module.py:callable with --inputs; - for a kernel on standard input."
+        ),
+    ] = None,
+    start: Annotated[
+        str | None,
+        typer.Option("--start", help="A kernel to start from: folder with kernel.cu and launch.json, or .cu file."),
+    ] = None,
+    ref: Annotated[
+        str | None, typer.Option("--ref", help="The module that says what is right, where PROBLEM does not.")
+    ] = None,
+    plan: Annotated[Path | None, typer.Option("--plan", help="launch.json of a .cu file that has none.")] = None,
     device: DeviceOpt = DeviceChoice.auto,
     arch: ArchOpt = None,
     set_: SetOpt = None,
     inputs: InputsOpt = None,
     mode: ModeOpt = Mode.eval,
     precision: PrecisionOpt = Precision.exact,
-    policy: Annotated[str, typer.Option("--policy", help="builtin, random, default or cost-model.")] = "builtin",
+    policy: Annotated[
+        str,
+        typer.Option(
+            "--policy", help="builtin, random, default, cost-model, or chat:MODEL[@URL][,...][;ROLE=MODEL...]."
+        ),
+    ] = "builtin",
     budget: Annotated[int, typer.Option("--budget", min=1, help="Candidates to evaluate.")] = 64,
     verdicts: Annotated[int, typer.Option("--verdicts", min=1, help="Finalists that get the full verdict.")] = 4,
     minutes: Annotated[float | None, typer.Option("--minutes", min=0.0, help="Wall-clock budget.")] = None,
-    max_cost: Annotated[
-        float | None, typer.Option("--max-cost", min=0.0, help="Money budget in USD for chat models.")
-    ] = None,
+    max_cost: MaxCostOpt = None,
+    max_tokens: MaxTokensOpt = None,
+    max_calls: MaxCallsOpt = None,
     counters: Annotated[
         CountersChoice,
         typer.Option("--counters", help="Full verdicts profiled with ncu on a GPU, where it is permitted (5 s each)."),
@@ -156,18 +187,71 @@ def optimize(
     """Find the fastest verified kernels for one problem."""
     from warpsmith.app.display import make_display
 
-    _must_exist(problem)
+    module, start = _module_and_start(problem, start, ref)
+    _must_exist(module)
     display = make_display(json=json, jsonl=jsonl, quiet=quiet)
     from warpsmith.app.optimize import OptimizeSettings, run_optimize
 
     settings = OptimizeSettings(
-        problem=problem, device=device.value, arch=arch, overrides=_overrides(set_), inputs=inputs,
+        problem=module, device=device.value, arch=arch, overrides=_overrides(set_), inputs=inputs,
         mode=mode.value, precision=precision.value, policy=policy, budget=budget, verdicts=verdicts,
-        minutes=minutes, max_cost=max_cost, counters=counters.value, resume=resume, seed=seed, out=out,
+        minutes=minutes, max_cost=max_cost, max_tokens=max_tokens, max_calls=max_calls,
+        counters=counters.value, resume=resume, start=start, plan=plan, seed=seed, out=out,
         jobs=jobs, given=_given(ctx),
     )  # fmt: skip
     with display:
         raise typer.Exit(run_optimize(settings, display))
+
+
+@app.command()
+def chat(
+    problem: Annotated[
+        str | None,
+        typer.Argument(help="As for optimize, or a .cu file with --ref; without one: -c, -r, or describe it."),
+    ] = None,
+    continue_: Annotated[bool, typer.Option("--continue", "-c", help="Continue the session used last.")] = False,
+    run: Annotated[
+        str | None, typer.Option("--run", "-r", help="Continue this run (folder, name or part of it).")
+    ] = None,
+    approve: Annotated[
+        Approve, typer.Option("--approve", help="What is asked of you; /mode changes it.")
+    ] = Approve.ask,
+    start: Annotated[
+        str | None, typer.Option("--start", help="A kernel to start from: folder, or .cu file without a plan.")
+    ] = None,
+    ref: Annotated[str | None, typer.Option("--ref", help="The module that says what is right.")] = None,
+    device: DeviceOpt = DeviceChoice.auto,
+    arch: ArchOpt = None,
+    set_: SetOpt = None,
+    inputs: InputsOpt = None,
+    mode: ModeOpt = Mode.eval,
+    policy: Annotated[str, typer.Option("--policy", help="As for optimize; /model changes it.")] = "builtin",
+    budget: Annotated[int, typer.Option("--budget", min=1, help="Candidates to evaluate; /budget changes it.")] = 64,
+    verdicts: Annotated[int, typer.Option("--verdicts", min=1, help="Finalists that get the full verdict.")] = 4,
+    minutes: Annotated[float | None, typer.Option("--minutes", min=0.0, help="Wall-clock budget.")] = None,
+    max_cost: MaxCostOpt = None,
+    max_tokens: MaxTokensOpt = None,
+    max_calls: MaxCallsOpt = None,
+    seed: SeedOpt = 0,
+    out: OutOpt = Path("runs"),
+) -> None:
+    """The same as optimize with a person in the loop."""
+    if problem is not None and problem.endswith(".cu"):
+        problem, start = None, start or problem
+    if start is not None and (ref or problem) is None:
+        raise UserError(f"{start}: name the module that says what is right with --ref MODULE.py")
+    module = ref or problem
+    if module is not None:
+        _must_exist(module)
+    from warpsmith.app.chat.start import ChatSettings, run_chat
+    from warpsmith.app.optimize import OptimizeSettings
+
+    search = OptimizeSettings(
+        problem=module or "", device=device.value, arch=arch, overrides=_overrides(set_), inputs=inputs,
+        mode=mode.value, policy=policy, budget=budget, verdicts=verdicts, minutes=minutes, max_cost=max_cost,
+        max_tokens=max_tokens, max_calls=max_calls, start=start, seed=seed, out=out,
+    )  # fmt: skip
+    raise typer.Exit(run_chat(ChatSettings(search, mode=approve.value, last=continue_, run=run)))
 
 
 @app.command()
@@ -285,6 +369,20 @@ def _overrides(pairs: list[str] | None) -> dict[str, str]:
             raise UserError(f"--set {pair!r}: write NAME=LITERAL, e.g. --set dim=1024")
         found[name.strip()] = literal.strip()
     return found
+
+
+def _module_and_start(problem: str | None, start: str | None, ref: str | None) -> tuple[str, str | None]:
+    """The module and the kernel to start from, however they were named."""
+    if problem == "-":
+        if ref is None or start is not None:
+            raise UserError("`-` reads a kernel from standard input: name its module with --ref MODULE, and no --start")
+        return ref, "-"
+    if problem is not None and ref is not None:
+        raise UserError(f"{problem} and --ref {ref} both name the module: leave one out")
+    module = problem or ref
+    if module is None:
+        raise UserError("name the problem: `warpsmith optimize PROBLEM`, or `--start FOLDER --ref MODULE`")
+    return module, start
 
 
 def _given(ctx: typer.Context) -> frozenset[str]:

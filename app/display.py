@@ -121,9 +121,11 @@ class PlainDisplay(_Base):
         print(f"{text} ...", file=sys.stderr, flush=True)
 
     def event(self, kind: str, data: Mapping[str, Any]) -> None:
-        """Outcomes only; the rest is in events.jsonl."""
+        """Outcomes, and why models ended the search; the rest is in events.jsonl."""
         if kind == "outcome":
             print(outcome_line(data), file=sys.stderr, flush=True)
+        elif kind == "cap":
+            self.note(str(data["reason"]))
 
 
 class RichDisplay(_Base):
@@ -171,6 +173,8 @@ class RichDisplay(_Base):
                 outcome_line(data), style=style, highlight=False, markup=False, no_wrap=True, overflow="ellipsis"
             )
             self.progress.update(self.task, completed=data.get("index"), total=data.get("budget"))
+        elif kind == "cap":
+            self.note(str(data["reason"]))
 
     def note(self, text: str) -> None:
         """Yellow, above the bar."""

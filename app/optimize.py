@@ -9,24 +9,30 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from warpsmith.agents.registry import make_policy
+from warpsmith.agents.llm.accounts import Caps
+from warpsmith.agents.policy import Policy, Writer
+from warpsmith.agents.registry import crew_of
 from warpsmith.app.audit import audit_problem
 from warpsmith.app.display import Display
 from warpsmith.app.ending import interrupt_code, interrupt_says
 from warpsmith.app.finish import write_extras
+from warpsmith.app.freeform import means_for, specs_or_none
+from warpsmith.app.models import open_policy
+from warpsmith.app.reference import reopened
 from warpsmith.app.report_space import space_document
 from warpsmith.app.resume import kept
+from warpsmith.app.start import STDIN, Start, as_text, read_start
 from warpsmith.app.wording import count, verdict_text
-from warpsmith.app.workbench import Bench, open_bench, open_run, roof_for, specs_of, write_manifest
+from warpsmith.app.workbench import Bench, bench_for, open_bench, open_run, roof_for, write_manifest
 from warpsmith.graph.run import SearchResult, run_search
 from warpsmith.graph.state import SearchSettings
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.family import KernelSpec
-from warpsmith.kernels.records import SCHEMA_VERSION
+from warpsmith.kernels.records import SCHEMA_VERSION, Candidate
 from warpsmith.tools.profiling.insight import Wanted
 from warpsmith.tools.runs.store import RunStore
 
-RENEWABLE = ("budget", "verdicts", "minutes", "max_cost", "counters")
+RENEWABLE = ("budget", "verdicts", "minutes", "max_cost", "max_tokens", "max_calls", "counters")
 """Settings that a resumed run may be given anew."""
 NOTHING_VERIFIED = 1
 BUDGET_ENDED = 3
@@ -48,13 +54,25 @@ class OptimizeSettings:
     verdicts: int = 4
     minutes: float | None = None
     max_cost: float | None = None
+    max_tokens: int | None = None
+    max_calls: int | None = None
     counters: Wanted = "best"
     resume: Path | None = None
+    start: str | None = None
+    """A kernel to start from: folder, `.cu` file, or `-` for standard input."""
+    plan: Path | None = None
+    """The launch plan of a start that has none beside it."""
     seed: int = 0
     out: Path = Path("runs")
     jobs: int | None = None
     given: frozenset[str] = frozenset()
     """Names of the settings that the command line gives; a resumed run keeps its own values of the others."""
+
+    def caps(self) -> Caps:
+        """What may be spent on models."""
+        return Caps(
+            max_cost=self.max_cost, max_tokens=self.max_tokens, max_calls=self.max_calls, minutes=self.minutes
+        )  # fmt: skip
 
     def config(self) -> dict[str, Any]:
         """What the manifest records."""
@@ -78,44 +96,86 @@ class Finished:
             return interrupt_code(self.result.drained_by)
         if self.result.best is not None:
             return 0
-        return BUDGET_ENDED if self.result.stop == "minutes" else NOTHING_VERIFIED
+        return BUDGET_ENDED if self.result.stop in ("minutes", "cap") else NOTHING_VERIFIED
 
 
 def run_optimize(settings: OptimizeSettings, display: Display) -> int:
     """Runs the command and shows the result; returns the exit code."""
     with interrupt_says("nothing was evaluated yet; run the command again"):
         _refuse_early(settings)
+        start = read_start(settings.start, settings.plan) if settings.start is not None else None
         settings = _as_before(settings)
         display.phase(f"reading {settings.problem}")
-        bench = open_bench(
-            settings.problem, device=settings.device, arch=settings.arch, overrides=settings.overrides,
-            inputs=settings.inputs, mode=settings.mode, jobs=settings.jobs,
-        )  # fmt: skip
-        finished = optimize_bench(bench, settings, display)
-    display.result(document(finished), summary(finished))
+        bench = _opened(settings)
+        finished = optimize_bench(bench, settings, display, start=start)
+    if settings.start == STDIN:
+        display.note(summary(finished))
+    display.result(document(finished), _piped(finished) if settings.start == STDIN else summary(finished))
     return finished.exit_code
 
 
-def optimize_bench(bench: Bench, settings: OptimizeSettings, display: Display) -> Finished:
-    """Searches an opened problem and leaves `best/` in its run folder."""
-    specs = specs_of(bench)
-    store = _new_run(bench, specs, settings) if settings.resume is None else _old_run(settings.resume, bench, settings)
+def _opened(settings: OptimizeSettings) -> Bench:
+    """The bench of the problem that is named; a resumed run whose module a model wrote keeps that one, and never runs
+    it here."""
+    if settings.resume is not None:
+        with RunStore.open(settings.resume, writable=False) as store:
+            held = reopened(store.manifest().config)
+        if held is not None:
+            return bench_for(held, device=settings.device, arch=settings.arch, jobs=settings.jobs)
+    return open_bench(
+        settings.problem, device=settings.device, arch=settings.arch, overrides=settings.overrides,
+        inputs=settings.inputs, mode=settings.mode, jobs=settings.jobs,
+    )  # fmt: skip
+
+
+def _piped(finished: Finished) -> str:
+    """What goes on through a pipe: the best kernel with its plan, or nothing."""
+    if finished.result.best is None:
+        return ""
+    with RunStore.open(finished.folder, writable=False) as store:
+        return as_text(store.get_candidate(finished.result.best.candidate))
+
+
+def optimize_bench(
+    bench: Bench,
+    settings: OptimizeSettings,
+    display: Display,
+    policy: Policy | None = None,
+    start: Start | None = None,
+) -> Finished:
+    """Searches an opened problem, from a kernel that is there where one is given, and leaves `best/` in its run folder.
+    `policy` stands for the one that is named."""
+    given = start.candidate(bench.operands, scratch_bytes=bench.foreign.scratch_bytes) if start else None
+    writes = isinstance(policy, Writer) if policy is not None else crew_of(settings.policy) is not None
+    specs = specs_or_none(bench, writes=writes)
+    if settings.resume is None:
+        store = _new_run(bench, specs, settings, given)
+    else:
+        store = _old_run(settings.resume, bench, settings)
     with store, interrupt_says(f"everything finished so far is kept; go on with --resume {store.folder}"):
-        display.phase(f"{bench.plan().describe().splitlines()[0]}; {bench.machine.label}")
-        result = asyncio.run(_search(bench, specs, store, settings, display))
+        if given is not None:
+            store.put_candidate(given)
+        what = bench.plan().describe().splitlines()[0] if specs else "no family covers it: free-form"
+        display.phase(f"{what}; {bench.machine.label}")
+        with open_policy(settings.policy, bench, specs, store, settings.caps(), display, given=policy) as opened:
+            result = asyncio.run(_search(bench, specs, store, settings, display, opened))
         if result.best is not None:
             store.write_best(store.get_candidate(result.best.candidate), result.best)
         write_extras(store, result.best is not None, display)
         return Finished(store.folder, result, bench.machine.label)
 
 
-def _new_run(bench: Bench, specs: Mapping[str, KernelSpec], settings: OptimizeSettings) -> RunStore:
+def _new_run(
+    bench: Bench, specs: Mapping[str, KernelSpec], settings: OptimizeSettings, given: Candidate | None
+) -> RunStore:
     """A run folder with its manifest."""
     store = RunStore.create(Path(bench.problem.ref.path).stem, settings.out)
     problem = {
         "problem": bench.problem.ref.model_dump(mode="json"), "given": settings.problem,
-        "space": space_document(specs, bench.machine.model),
+        "space": space_document(specs, bench.machine.model), "start_candidate": given.id if given else None,
     }  # fmt: skip
+    if bench.approval is not None:
+        problem["approval"] = bench.approval.document()
     write_manifest(store, bench, settings.config() | problem, settings.seed)
     return store
 
@@ -131,11 +191,17 @@ def _old_run(folder: Path, bench: Bench, settings: OptimizeSettings) -> RunStore
 
 
 async def _search(
-    bench: Bench, specs: Mapping[str, KernelSpec], store: RunStore, settings: OptimizeSettings, display: Display
+    bench: Bench,
+    specs: Mapping[str, KernelSpec],
+    store: RunStore,
+    settings: OptimizeSettings,
+    display: Display,
+    policy: Policy,
 ) -> SearchResult:
     wanted = SearchSettings(
         policy=settings.policy, budget=settings.budget, full_verdicts=settings.verdicts, minutes=settings.minutes,
         seed=settings.seed, resume=settings.resume is not None,
+        start_candidate=store.manifest().config.get("start_candidate"),
     )  # fmt: skip
 
     def notify(kind: str, data: Mapping[str, Any]) -> None:
@@ -149,7 +215,8 @@ async def _search(
         if evaluator.isolation is not None:
             facts = store.manifest().model_copy(update={"isolation": evaluator.isolation.document()})
             store.write_manifest(facts)
-        return await run_search(list(specs.values()), evaluator, store, wanted, display.event)
+        means = means_for(bench, specs, policy)
+        return await run_search(list(specs.values()), evaluator, store, wanted, display.event, means=means)
 
 
 def _refuse_early(settings: OptimizeSettings) -> None:
@@ -159,7 +226,7 @@ def _refuse_early(settings: OptimizeSettings) -> None:
     for name, value in (("--minutes", settings.minutes), ("--max-cost", settings.max_cost)):
         if value is not None and not isfinite(value):
             raise UserError(f"{name} {value}: give a number, or leave it out for no limit")
-    make_policy(settings.policy)
+    crew_of(settings.policy)
 
 
 def _as_before(settings: OptimizeSettings) -> OptimizeSettings:
@@ -199,6 +266,8 @@ def summary(finished: Finished) -> str:
         text = f"nothing verified ({counted}); {why}"
     else:
         text = f"{verdict_text(result.best)}\n  {counted}\n  {finished.folder}/best"
+    if result.stop in ("cap", "server"):
+        text += f"\nthe models could not be asked any further; go on with --resume {finished.folder}"
     if result.interrupted:
         text += f"\ninterrupted; go on with --resume {finished.folder}"
     return text

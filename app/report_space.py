@@ -14,6 +14,8 @@ from warpsmith.kernels.family import KernelSpec
 def space_document(specs: Mapping[str, KernelSpec], device: DeviceModel) -> dict[str, Any]:
     """`config["space"]` of the manifest: the device's model, what the problem moves and computes, and the slots of each
     family with their owners, naive and sensible values."""
+    if not specs:
+        return {"device": asdict(device), "operators": [], "families": {}}
     region = next(iter(specs.values())).region
     return {
         "device": asdict(device),

@@ -33,6 +33,8 @@ class RunConfig(BaseModel):
     verdicts: Annotated[StrictInt, Field(ge=1)] = 4
     minutes: Annotated[float | None, Field(ge=0.0)] = None
     max_cost: Annotated[float | None, Field(ge=0.0)] = None
+    max_tokens: Annotated[StrictInt | None, Field(ge=0)] = None
+    max_calls: Annotated[StrictInt | None, Field(ge=0)] = None
     counters: Literal["best", "all", "none"] = "best"
 
 

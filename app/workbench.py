@@ -13,10 +13,11 @@ from typing import Any
 
 from warpsmith import __version__
 from warpsmith.app.cores import default_jobs
+from warpsmith.app.reference import Approval
 from warpsmith.kernels.capture import capture
 from warpsmith.kernels.cost import estimate_us, floor_us
 from warpsmith.kernels.device import DeviceModel, model_for
-from warpsmith.kernels.errors import EnvironmentError_, UserError
+from warpsmith.kernels.errors import EnvironmentError_, NotYetError, UserError
 from warpsmith.kernels.families.registry import specs_for
 from warpsmith.kernels.family import KernelSpec
 from warpsmith.kernels.opgraph import OpGraph
@@ -26,6 +27,9 @@ from warpsmith.kernels.records import Candidate, CompileReport, RunManifest
 from warpsmith.sandbox.cuda.memory import limit_bytes
 from warpsmith.tools.compile import Compiler
 from warpsmith.tools.evaluate import Evaluator
+from warpsmith.tools.foreign import Foreign
+from warpsmith.tools.judge import scratch_limit
+from warpsmith.tools.operands import Operand, operands_of
 from warpsmith.tools.outcomes import Roof, roof_of
 from warpsmith.tools.profiling.insight import Insight, Wanted
 from warpsmith.tools.runs.store import RunStore, utc_now
@@ -61,12 +65,34 @@ class Bench:
     compiler: Compiler
     jobs: int
     """Processes that work side by side: compilers, and workers of the emulator."""
+    approval: Approval | None = None
+    """Set where a model wrote the module."""
 
     @cached_property
     def graph(self) -> OpGraph:
         """The problem's graph, captured where kernels are to be made for it: judging those of others needs none.
         Raises NotYetError for what no family covers."""
         return capture(self.problem)
+
+    @cached_property
+    def operands(self) -> tuple[Operand, ...]:
+        """What a launch plan may name."""
+        return operands_of(self.problem)
+
+    @property
+    def floor_us(self) -> float | None:
+        """The least time in which the device can read the used inputs and write the outputs; None without a graph."""
+        try:
+            graph = self.graph
+        except NotYetError:
+            return None
+        model = self.machine.model
+        return 1e6 * max(graph.floor_bytes / model.dram_bytes_per_s, graph.flops / model.fp32_flops)
+
+    @cached_property
+    def foreign(self) -> Foreign:
+        """Looks at candidates that no template made."""
+        return Foreign(self.operands, scratch_limit(self.machine.target.kind), self.machine.model)
 
     def plan(self) -> Plan:
         """The one region of the graph. Raises NotYetError naming the node that needs more."""
@@ -86,8 +112,12 @@ class Bench:
         return Evaluator(
             self.problem.ref, self.problem.hash, self.machine.target, self.compiler, store=store, estimate=estimate,
             roof=roof, jobs=self.jobs, notify=notify, hidden=hidden, cross=self._cross(specs),
-            insight=Insight(self.machine.model, counters),
+            insight=Insight(self.machine.model, self._profiled(counters)), foreign=self.foreign,
         )  # fmt: skip
+
+    def _profiled(self, counters: Wanted) -> Wanted:
+        """ncu runs outside of the layers: it never runs a module that a model wrote."""
+        return "none" if self.problem.ref.kind == "reference" else counters
 
     def _cross(self, specs: Mapping[str, KernelSpec]) -> CrossExaminer | None:
         """On a GPU: the emulator's second opinion."""
@@ -111,11 +141,14 @@ def open_bench(
     return bench_for(problem, device=device, arch=arch, jobs=jobs)
 
 
-def bench_for(problem: Problem, *, device: str, arch: str | None, jobs: int | None = None) -> Bench:
-    """The same for a problem that is loaded already. `jobs`: None takes what the machine's cores allow."""
+def bench_for(
+    problem: Problem, *, device: str, arch: str | None, jobs: int | None = None, approval: Approval | None = None
+) -> Bench:
+    """The same for a problem that is loaded already, with the approval of one that a model wrote. `jobs`: None takes
+    what the machine's cores allow."""
     machine = find_machine(device, arch)
     jobs = jobs or default_jobs()
-    return Bench(problem, machine, Compiler(machine.target.arch, jobs=jobs), jobs)
+    return Bench(problem, machine, Compiler(machine.target.arch, jobs=jobs), jobs, approval)
 
 
 def find_machine(device: str, arch: str | None) -> Machine:
@@ -159,8 +192,10 @@ def specs_of(bench: Bench) -> dict[str, KernelSpec]:
     return {spec.family.name: spec for spec in found}
 
 
-def roof_for(specs: Mapping[str, KernelSpec], machine: Machine) -> Roof:
-    """The least time the problem's region can take on the machine."""
+def roof_for(specs: Mapping[str, KernelSpec], machine: Machine) -> Roof | None:
+    """The least time the problem's region can take on the machine; None where it is no region."""
+    if not specs:
+        return None
     region = next(iter(specs.values())).region
     return roof_of(floor_us(region, machine.model), machine.model)
 

@@ -1,26 +1,31 @@
-"""The nodes of the search graph: plan, propose, evaluate, decide, confirm, finish."""
+"""The nodes of the search graph: plan, propose, write, evaluate, decide, confirm, finish."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
-from typing import Any
 
 from langgraph.runtime import Runtime
 
-from warpsmith.agents.decisions import applied
+from warpsmith.agents.complaint import Complaint, complaint_of
 from warpsmith.agents.observation import Observation, Seen, lag, observe
 from warpsmith.agents.planner import cheapest_family, other_family
-from warpsmith.agents.policy import Kind, Proposal, Request, Trial
-from warpsmith.agents.rounds import Round, next_round, since_progress
-from warpsmith.agents.space import Grid, SearchSpace
-from warpsmith.graph.state import Context, Next, SearchState, Stop, TrialRef, evaluations
+from warpsmith.agents.policy import Policy, Proposal, Request, Trial, Writer, Writing
+from warpsmith.agents.rounds import Round, next_round, since_progress, writing_round
+from warpsmith.agents.space import SearchSpace
+from warpsmith.graph import wishes
+from warpsmith.graph.approval import approve
+from warpsmith.graph.asking import ends_with_its_models
+from warpsmith.graph.candidates import edited_ref, given_ref, openings, slotted_ref, whole_ref
+from warpsmith.graph.planning import planned
+from warpsmith.graph.state import PLANNING, WHOLE, Context, Next, SearchState, Stop, TrialRef, evaluations
+from warpsmith.graph.telling import outcome_data, tell_outcomes, tell_proposed, tell_round
 from warpsmith.kernels.records import Candidate, Outcome
-from warpsmith.kernels.slots import Values
 from warpsmith.tools.runs.store import Level
 
-PLANNING = -1
-"""`SearchState.spec` while families are compared."""
+BARREN_LIMIT = 3
+"""Rounds in a row in which every proposal was refused, after which a search ends."""
 ATTEMPTS = 2
 """How often a candidate is evaluated if the machine fails it."""
 
@@ -29,13 +34,17 @@ async def plan(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     """Opens the search: the given start, else with several families one kernel of each."""
     context = runtime.context
     context.emit("phase", {"text": f"searching with {context.policy.name}"})
+    families = wishes.families(context, state)
     opened: SearchState = {
-        "spec": 0,
+        "spec": families[0] if families else WHOLE,
         "stayed": 0,
         "step": 0,
         "trials": [],
         "pending": [],
         "confirmed": [],
+        "handed": False,
+        "idle": 0,
+        "unwritten": 0,
         "incumbent": None,
         "role": None,
         "patient": None,
@@ -45,27 +54,28 @@ async def plan(state: SearchState, runtime: Runtime[Context]) -> SearchState:
         "count": max(1, min(context.settings.batch, context.settings.budget)),
         "next": "propose",
     }
-    first: list[tuple[int, Values]] = []
-    if context.settings.start:
-        first = [(0, context.spaces[0].naive | context.settings.start)]
-    elif len(context.specs) > 1 and context.settings.budget > len(context.specs):
-        first = [(i, context.policy.opening(space)) for i, space in enumerate(context.spaces)]
-    if not first:
-        return opened
-    role = "planner" if len(first) > 1 else None
-    opened["pending"] = [_ref(context, i, values, "start", role, None, 0) for i, values in first]
-    opened["spec"] = PLANNING if len(first) > 1 else 0
-    opened["next"] = "evaluate"
-    return opened
+    given = given_ref(context)
+    root = context.settings.start_candidate
+    pending = [slotted_ref(context, i, values, "start", role, root, 0) for i, values, role in openings(context, state)]
+    if given is not None:
+        pending = [given, *pending]
+    if not context.specs:
+        return {**opened, "spec": WHOLE, "pending": pending, "next": "evaluate" if pending else "decide"}
+    if pending:
+        planning = any(ref["role"] == "planner" for ref in pending)
+        opened["spec"] = PLANNING if planning else max(pending[-1]["spec"], opened["spec"])
+        opened["next"] = "evaluate"
+    return {**opened, "pending": pending, "handed": given is not None}
 
 
+@ends_with_its_models
 async def propose(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     """Asks the policy, applies its roles' edits and stores the candidates. The same (seed, step) proposes
     the same."""
     context = runtime.context
-    spec, trials = state["spec"], state["trials"]
-    space, history = context.spaces[spec], context.history(trials, spec)
-    patients = [i for i, trial in enumerate(history) if trial.candidate == state["patient"]]
+    spec = state["spec"]
+    space, history = wishes.space_of(context, state, spec), wishes.history(context, state, spec)
+    patient = _index(history, state["patient"])
     request = Request(
         space=space,
         history=history,
@@ -74,33 +84,85 @@ async def propose(state: SearchState, runtime: Runtime[Context]) -> SearchState:
         seed=context.settings.seed,
         step=state["step"],
         role=state["role"],
-        patient=patients[0] if patients else None,
+        patient=patient,
         observations=_observations(context, state, space),
+        complaint=_complaint(context, history, patient),
+        writing=_writing(context, state, None),
+        root=wishes.root_of(state),
+        rejected=wishes.refused(context, state, spec),
+        notes=tuple(state.get("notes") or ()),
     )
     proposals = await asyncio.to_thread(context.policy.propose, request)
     bases = {trial.candidate: trial.values for trial in history}
+    root = context.settings.start_candidate
     pending: list[TrialRef] = []
-    root: str | None = None
+    ref: TrialRef | None
     for made in proposals[: state["count"]]:
-        values = applied(space, space.naive | bases.get(made.base or "", {}), made.edits)
-        base = made.base or root
-        pending.append(_ref(context, spec, values, state["kind"], state["role"], base, state["step"]))
-        root = root or (pending[0]["candidate"] if not history else None)
-        _tell_proposed(context, pending[-1], made)
+        if made.candidate is not None:
+            ref = whole_ref(context, state, made, "freeform", made.base or root)
+        else:
+            ref = edited_ref(context, state, made, bases, made.base or root)
+            root = root or (ref["candidate"] if ref and not history else None)
+        if ref is not None:
+            pending.append(ref)
+            tell_proposed(context, ref, made)
+    idle = 0 if pending else state.get("idle", 0) + 1
+    ended = not proposals or idle >= BARREN_LIMIT
+    handed = state.get("handed", False) or any(ref["spec"] == WHOLE for ref in pending)
     return {
         "pending": pending,
-        "next": "evaluate" if pending else "confirm",
-        "stop": None if pending else "exhausted",
+        "idle": idle,
+        "handed": handed,
+        "next": "confirm" if ended and not pending else "evaluate",
+        "stop": "exhausted" if ended and not pending else None,
+    }
+
+
+@ends_with_its_models
+async def write(state: SearchState, runtime: Runtime[Context]) -> SearchState:
+    """Asks the policy for whole candidates: fresh ones, improved ones, or a failed one mended."""
+    context = runtime.context
+    history = wishes.history(context, state, WHOLE)
+    patient = _index(history, state["patient"])
+    base = state["patient"] or _base(context, history)
+    request = Request(
+        space=wishes.FREEFORM_SPACE,
+        history=history,
+        kind=state["kind"],
+        count=state["count"],
+        seed=context.settings.seed,
+        step=state["step"],
+        patient=patient,
+        complaint=_complaint(context, history, patient),
+        writing=_writing(context, state, base),
+        notes=tuple(state.get("notes") or ()),
+    )
+    known = {ref["candidate"] for ref in state["trials"]}
+    pending: list[TrialRef] = []
+    for made in await asyncio.to_thread(_written, context.policy, request):
+        ref = whole_ref(context, state, made, state["kind"], made.base or base)
+        if ref["candidate"] not in known and len(pending) < state["count"]:
+            known.add(ref["candidate"])
+            pending.append(ref)
+            tell_proposed(context, ref, made)
+    return {
+        "pending": pending,
+        "unwritten": 0 if pending else state.get("unwritten", 0) + 1,
+        "next": "evaluate" if pending else "decide",
     }
 
 
 async def evaluate(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     """Screens the pending candidates; what the store already answers is not taken again."""
     context = runtime.context
-    await evaluated(context, [ref["candidate"] for ref in state["pending"]], "screen")
+    pending = [ref["candidate"] for ref in state["pending"]]
+    if pending[:1] == [context.settings.start_candidate]:
+        # What others are to beat comes first: the rest may take the whole budget of time.
+        await evaluated(context, pending[:1], "screen")
+    await evaluated(context, pending, "screen")
     trials = [*state["trials"], *state["pending"]]
-    incumbent = _incumbent(context, trials)
-    _tell_outcomes(context, state, trials, incumbent)
+    incumbent = incumbent_of(context, wishes.respecting(context, state, trials))
+    tell_outcomes(context, state, incumbent)
     return {
         "trials": trials,
         "pending": [],
@@ -110,6 +172,7 @@ async def evaluate(state: SearchState, runtime: Runtime[Context]) -> SearchState
     }
 
 
+@ends_with_its_models
 async def decide(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     """Chooses between another round and the final verdicts, by budget, time, plateau and lagging counters."""
     context = runtime.context
@@ -118,35 +181,35 @@ async def decide(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     stop = _stop(context, state, left)
     if stop is not None:
         return {"next": "confirm", "stop": stop}
-    histories = {i: context.history(trials, i) for i in range(len(context.specs))}
+    repair = _writing_round(context, state, left, repairs_only=True)
+    choice = await planned(context, state, left) if repair is None else SearchState()
+    state = {**state, **choice}
+    writing = repair or _writing_round(context, state, left)
+    if writing is not None:
+        return {**choice, **_written_next(context, state, writing, left)}
+    histories = {i: wishes.history(context, state, i) for i in wishes.families(context, state)}
+    if not histories:
+        return {"next": "confirm", "stop": "exhausted"}
     spec, stayed = _family(state, histories)
     history = histories[spec]
     incumbent = context.store.outcome(state["incumbent"]) if state["incumbent"] else None
     chosen = next_round(
-        context.spaces[spec],
+        wishes.space_of(context, state, spec),
         history,
         batch=settings.batch,
         left=left,
         lag=lag(incumbent) if incumbent else None,
     )
-    _tell_round(context, state, chosen, spec, left)
-    return {
-        "spec": spec,
-        "stayed": stayed,
-        "step": state["step"] + 1,
-        "kind": chosen.kind,
-        "role": chosen.role,
-        "patient": history[chosen.patient].candidate if chosen.patient is not None else None,
-        "count": chosen.count,
-        "next": "propose",
-    }
+    tell_round(context, state, chosen, spec, left)
+    patient = history[chosen.patient].candidate if chosen.patient is not None else None
+    return {**choice, **_asked(state, chosen, patient), "spec": spec, "stayed": stayed, "next": "propose"}
 
 
 async def confirm(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     """Full verdicts for the cheapest screened candidates; the last one is kept for the naive kernel."""
     context = runtime.context
     confirmed = state["confirmed"]
-    passed = [c for c in confirmed if _is_ok(context.store.outcome(c, "full"))]
+    passed = [c for c in wishes.confirmed(context, state) if _is_ok(context.store.outcome(c, "full"))]
     room = context.settings.full_verdicts - len(confirmed)
     finalists = [] if passed or room <= 0 else _finalists(context, state, room)
     if not finalists:
@@ -160,7 +223,7 @@ async def confirm(state: SearchState, runtime: Runtime[Context]) -> SearchState:
 async def finish(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     """Names the fastest verified candidate."""
     context = runtime.context
-    best = best_of(context, state["confirmed"])
+    best = best_of(context, wishes.confirmed(context, state))
     text = f"best verified candidate {best.candidate}" if best else "no candidate passed the full verdict"
     context.emit("phase", {"text": text})
     return {"elapsed_s": context.elapsed()}
@@ -190,54 +253,96 @@ def best_of(context: Context, confirmed: Sequence[str]) -> Outcome | None:
     return min(measured or outcomes, key=lambda o: o.cost_us or float("inf"), default=None)
 
 
-def outcome_data(outcome: Outcome) -> dict[str, Any]:
-    """What a live display shows of an outcome."""
-    return {
-        "candidate": outcome.candidate,
-        "parent": outcome.parent,
-        "status": outcome.status,
-        "family": outcome.family,
-        "time_us": outcome.time_us.p50 if outcome.time_us else None,
-        "estimated_us": outcome.estimated_us,
-        "slots": dict(outcome.slots),
-        "failure": outcome.failure.message if outcome.failure else None,
-        "spills": outcome.spills,
-    }
-
-
 def _is_ok(outcome: Outcome | None) -> bool:
     return outcome is not None and outcome.status == "ok"
 
 
-def _ref(
-    context: Context, spec: int, values: Values, kind: Kind, role: str | None, base: str | None, step: int
-) -> TrialRef:
-    """Emits and stores a candidate. One that spells the same text as an earlier one keeps the earlier
-    parent."""
-    candidate = context.specs[spec].emit(values, base)
-    context.store.put_candidate(candidate)
-    point = Grid(context.spaces[spec]).point(values)
-    return TrialRef(
-        candidate=candidate.id,
-        spec=spec,
-        point=".".join(map(str, point)),
-        kind=kind,
-        role=role,
-        base=base,
-        step=step,
+def _written(policy: Policy, request: Request) -> list[Proposal]:
+    """What a writer gives; other policies give nothing."""
+    made = policy.write(request) if isinstance(policy, Writer) else []
+    return [one for one in made if one.candidate is not None]
+
+
+def _writing(context: Context, state: SearchState, base: str | None) -> Writing | None:
+    if context.means.task is None or not wishes.whole_allowed(state):
+        return None
+    best = context.store.outcome(state["incumbent"]) if state["incumbent"] else None
+    return Writing(
+        task=context.means.task,
+        base=context.store.get_candidate(base) if base is not None else None,
+        best_us=best.cost_us if best else None,
+        best_is=("measured" if best.time_us else "estimated") if best else None,
     )
+
+
+def _base(context: Context, whole: Sequence[Trial]) -> str | None:
+    """What a fresh writing may improve on: the cheapest whole candidate that is right."""
+    right = [trial for trial in whole if trial.failure is None]
+    return min(right, key=lambda t: t.cost if t.cost is not None else math.inf).candidate if right else None
+
+
+def _complaint(context: Context, history: Sequence[Trial], patient: int | None) -> Complaint | None:
+    """What is wrong with the patient of a repair round."""
+    failure = history[patient].failure if patient is not None else None
+    if patient is None or failure is None:
+        return None
+    candidate = context.store.get_candidate(history[patient].candidate)
+    said = context.means.diagnostics(candidate) if failure.stage == "compile" else ()
+    return complaint_of(failure, said, candidate.slot_lines)
+
+
+def _index(history: Sequence[Trial], candidate: str | None) -> int | None:
+    return next((i for i, trial in enumerate(history) if trial.candidate == candidate), None)
+
+
+def _writing_round(context: Context, state: SearchState, left: int, *, repairs_only: bool = False) -> Round | None:
+    """The next round if the policy is to write in it."""
+    able = context.means.task is not None and isinstance(context.policy, Writer)
+    if not able or not wishes.whole_allowed(state):
+        return None
+    slotted = [t for i in range(len(context.specs)) for t in context.history(state["trials"], i)]
+    chosen = writing_round(
+        context.history(state["trials"], WHOLE),
+        slotted,
+        only=not context.specs,
+        batch=context.settings.batch,
+        left=left,
+        handed=state.get("handed", False),
+        idle=state.get("unwritten", 0),
+    )
+    return None if repairs_only and chosen is not None and chosen.kind != "repair" else chosen
+
+
+def _written_next(context: Context, state: SearchState, chosen: Round, left: int) -> SearchState:
+    """A round of whole candidates; the families stay where they are."""
+    tell_round(context, state, chosen, WHOLE, left)
+    whole = context.history(state["trials"], WHOLE)
+    patient = whole[chosen.patient].candidate if chosen.patient is not None else None
+    return _asked(state, chosen, patient) | {"next": "write"}
+
+
+def _asked(state: SearchState, chosen: Round, patient: str | None) -> SearchState:
+    """What every kind of next round sets."""
+    return {
+        "step": state["step"] + 1,
+        "kind": chosen.kind,
+        "role": chosen.role,
+        "patient": patient,
+        "count": chosen.count,
+    }
 
 
 def _observations(context: Context, state: SearchState, space: SearchSpace) -> dict[str, Observation]:
     seen: list[Seen] = []
-    for ref in state["trials"]:
+    for ref in wishes.respecting(context, state, state["trials"]):
         outcome = context.store.outcome(ref["candidate"]) if ref["spec"] == state["spec"] else None
         if outcome is not None:
             seen.append(Seen(context.values(ref), outcome, ref["role"]))
     return {role: observe(space, seen, role) for role in space.groups}
 
 
-def _incumbent(context: Context, trials: Sequence[TrialRef]) -> str | None:
+def incumbent_of(context: Context, trials: Sequence[TrialRef]) -> str | None:
+    """The cheapest correct one of the trials."""
     costs: dict[str, float] = {}
     for ref in trials:
         outcome = context.store.outcome(ref["candidate"])
@@ -255,7 +360,7 @@ def _stop(context: Context, state: SearchState, left: int) -> Stop | None:
     if settings.minutes is not None and context.elapsed() >= settings.minutes * 60:
         return "minutes"
     if settings.patience is not None:
-        everything = [t for i in range(len(context.specs)) for t in context.history(state["trials"], i)]
+        everything = [t for i in (WHOLE, *range(len(context.specs))) for t in context.history(state["trials"], i)]
         everything.sort(key=lambda t: t.step)
         if since_progress(everything) >= settings.patience:
             return "plateau"
@@ -264,8 +369,9 @@ def _stop(context: Context, state: SearchState, left: int) -> Stop | None:
 
 def _family(state: SearchState, histories: dict[int, tuple[Trial, ...]]) -> tuple[int, int]:
     """The family of the next round and for how many evaluations it has been searched."""
-    if state["spec"] == PLANNING:
-        return cheapest_family(histories) or 0, 0
+    if state["spec"] not in histories:
+        cheapest = cheapest_family(histories)
+        return next(iter(histories)) if cheapest is None else cheapest, 0
     rival = other_family(histories, state["spec"], state["stayed"])
     return (state["spec"], state["stayed"]) if rival is None else (rival, 0)
 
@@ -275,59 +381,21 @@ def _finalists(context: Context, state: SearchState, room: int) -> list[str]:
     kernel."""
     costs: dict[str, float] = {}
     naive: list[str] = []
-    for ref in state["trials"]:
+    refs = wishes.respecting(context, state, state["trials"])
+    known = {ref["candidate"] for ref in refs}
+    for ref in refs:
         outcome = context.store.outcome(ref["candidate"], "screen")
         if outcome is None or not outcome.correct or ref["candidate"] in state["confirmed"]:
             continue
+        if outcome.duplicate_of in known:
+            continue
         costs[ref["candidate"]] = outcome.cost_us if outcome.cost_us is not None else float("inf")
-        if context.values(ref) == context.spaces[ref["spec"]].naive:
+        if ref["spec"] != WHOLE and context.values(ref) == context.spaces[ref["spec"]].naive:
             naive.append(ref["candidate"])
     ranked = sorted(costs, key=lambda c: costs[c])
     if room == 1 and state["confirmed"]:
         return [*naive, *ranked][:1]
     return ranked[: max(1, room - 1)]
-
-
-def _tell_proposed(context: Context, ref: TrialRef, made: Proposal) -> None:
-    context.emit(
-        "proposed",
-        {
-            "candidate": ref["candidate"],
-            "parent": ref["base"],
-            "round": ref["kind"],
-            "step": ref["step"],
-            "edits": {role: {e.slot: e.value for e in edits} for role, edits in made.edits.items()},
-        },
-    )
-
-
-def _tell_outcomes(context: Context, state: SearchState, trials: list[TrialRef], incumbent: str | None) -> None:
-    before, index = state["incumbent"], evaluations(state["trials"])
-    told = {ref["candidate"] for ref in state["trials"]}
-    for ref in state["pending"]:
-        outcome = context.store.outcome(ref["candidate"])
-        if outcome is None or ref["candidate"] in told:
-            continue
-        told.add(ref["candidate"])
-        index += 1
-        best = ref["candidate"] == incumbent != before
-        more = {"index": index, "budget": context.settings.budget, "best": best, "round": ref["kind"]}
-        context.emit("outcome", {**outcome_data(outcome), **more, "role": ref["role"], "level": "screen"})
-        if best:
-            context.emit("incumbent", {"candidate": ref["candidate"], "cost_us": outcome.cost_us, "index": index})
-
-
-def _tell_round(context: Context, state: SearchState, chosen: Round, spec: int, left: int) -> None:
-    context.emit(
-        "round",
-        {
-            "step": state["step"] + 1,
-            "round": chosen.kind,
-            "role": chosen.role,
-            "left": left,
-            "family": context.spaces[spec].name,
-        },
-    )
 
 
 def trial_limit(budget: int) -> int:
@@ -340,6 +408,6 @@ def following(state: SearchState) -> Next:
     return state["next"]
 
 
-NODES = (plan, propose, evaluate, decide, confirm, finish)
+NODES = (plan, propose, write, approve, evaluate, decide, confirm, finish)
 DESCRIPTIONS = {node.__name__: (node.__doc__ or "").strip() for node in NODES}
 """Node -> what it does, for the generated documentation."""

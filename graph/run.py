@@ -21,14 +21,17 @@ from warpsmith.agents.registry import make_policy
 from warpsmith.agents.space import SpecSpace
 from warpsmith.graph.build import Compiled, build_graph
 from warpsmith.graph.nodes import best_of, trial_limit
-from warpsmith.graph.state import Context, Emit, SearchSettings, SearchState, Stop, evaluations
+from warpsmith.graph.saver import CompressedSerializer, LeanSaver
+from warpsmith.graph.state import NOTHING_MORE, Context, Emit, Means, SearchSettings, SearchState, Stop, evaluations
 from warpsmith.kernels.errors import EnvironmentError_, UserError, WarpsmithError
 from warpsmith.kernels.family import KernelSpec
 from warpsmith.kernels.records import Outcome
 from warpsmith.tools.null import EvaluatorLike
 from warpsmith.tools.runs.store import RunStore, no_room
 
-SUPERSTEPS_A_ROUND = 3
+SUPERSTEPS_A_ROUND = 4
+NOT_STORED = frozenset({"text"})
+"""Events that only displays see: parts of texts that are kept whole elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +69,10 @@ async def run_search(
     *,
     control: RunControl | None = None,
     clock: Callable[[], float] = time.monotonic,
+    means: Means = NOTHING_MORE,
 ) -> SearchResult:
-    """Searches the families' slots and gives the finalists full verdicts.
+    """Searches the families' slots, lets a policy that is a `Writer` give whole candidates where `means` name the task,
+    and gives the finalists full verdicts.
 
     With `settings.resume` the run continues at its last checkpoint; where there is none it starts anew over
     the
@@ -76,9 +81,9 @@ async def run_search(
     second raises KeyboardInterrupt. UserError: unknown policy, start values that cannot run, a damaged
     checkpoint.
     """
-    context = _context(specs, evaluator, store, settings, on_event, clock)
+    context = make_context(specs, evaluator, store, settings, on_event, clock, means)
     control = control or RunControl()
-    async with _saver(store) as saver:
+    async with open_saver(store) as saver:
         graph = build_graph(saver)
         steps = 20 + SUPERSTEPS_A_ROUND * trial_limit(settings.budget)
         config: RunnableConfig = {"configurable": {"thread_id": store.run_id}, "recursion_limit": steps}
@@ -91,7 +96,7 @@ async def run_search(
             except GraphDrained:
                 interrupted = True
             except sqlite3.DatabaseError as error:
-                raise _unusable(store, error) from error
+                raise unusable(store, error) from error
             except WarpsmithError as error:
                 # LangGraph notes its own tasks on what passes through it.
                 error.__notes__ = []
@@ -100,38 +105,42 @@ async def run_search(
         return _result(context, state, control.drain_reason if interrupted else None)
 
 
-def _context(
+def make_context(
     specs: Sequence[KernelSpec],
     evaluator: EvaluatorLike,
     store: RunStore,
     settings: SearchSettings,
     on_event: Emit,
-    clock: Callable[[], float],
+    clock: Callable[[], float] = time.monotonic,
+    means: Means = NOTHING_MORE,
 ) -> Context:
-    if not specs:
-        raise ValueError("a search needs at least one KernelSpec")
+    """What the nodes work with. UserError: unknown policy, start values that cannot run."""
+    if not specs and means.task is None:
+        raise ValueError("a search needs at least one KernelSpec, or a task to write whole candidates for")
     if settings.budget < 1:
         raise UserError(f"--budget {settings.budget}: at least one evaluation is needed")
     spaces = tuple(SpecSpace(spec) for spec in specs)
-    if settings.start:
+    if settings.start and specs:
         problem = specs[0].check(settings.start)
         if problem is not None:
             raise UserError(f"start values cannot run: {problem.message}")
 
     def emit(kind: str, data: Mapping[str, Any]) -> None:
-        store.event(kind, **data)
+        if kind not in NOT_STORED:
+            store.event(kind, **data)
         on_event(kind, data)
 
     return Context(
         specs=tuple(specs),
         spaces=spaces,
-        policy=make_policy(settings.policy),
+        policy=means.policy or make_policy(settings.policy),
         evaluator=evaluator,
         store=store,
         settings=settings,
         emit=emit,
         clock=clock,
         started=clock(),
+        means=means,
     )
 
 
@@ -140,7 +149,7 @@ async def _entry(
 ) -> SearchState | Literal[False] | None:
     """What to invoke the graph with: {} to start, None to continue; False where it has ended already.
 
-    A finished search that is resumed with a larger budget goes on deciding.
+    A finished search that is resumed with a larger budget, or that its models ended, goes on deciding.
     """
     settings = context.settings
     if not settings.resume:
@@ -149,13 +158,15 @@ async def _entry(
     try:
         found = await graph.aget_state(config)
     except sqlite3.DatabaseError as error:
-        raise _unusable(context.store, error) from error
+        raise unusable(context.store, error) from error
     if not found.values.get("trials") and not found.next:
         return {}
     context.elapsed_before = float(found.values.get("elapsed_s", 0.0))
     if found.next:
         return None
-    if found.values["stop"] == "budget" and evaluations(found.values["trials"]) < settings.budget:
+    stop = found.values["stop"]
+    larger = stop == "budget" and evaluations(found.values["trials"]) < settings.budget
+    if larger or stop in ("cap", "server"):
         await graph.aupdate_state(config, {"confirmed": [], "stop": None}, as_node="evaluate")
         return None
     return False
@@ -186,18 +197,19 @@ def lineage(store: RunStore, candidate: str) -> tuple[str, ...]:
 
 
 @contextlib.asynccontextmanager
-async def _saver(store: RunStore) -> AsyncIterator[AsyncSqliteSaver]:
+async def open_saver(store: RunStore) -> AsyncIterator[AsyncSqliteSaver]:
     """The run folder's checkpointer; UserError where the file is not a database."""
     path = store.folder / "checkpoints.db"
-    async with AsyncSqliteSaver.from_conn_string(str(path)) as saver:
+    async with LeanSaver.from_conn_string(str(path)) as saver:
+        saver.serde = CompressedSerializer()
         try:
             await saver.setup()
         except sqlite3.DatabaseError as error:
-            raise _unusable(store, error) from error
+            raise unusable(store, error) from error
         yield saver
 
 
-def _unusable(store: RunStore, error: sqlite3.DatabaseError) -> WarpsmithError:
+def unusable(store: RunStore, error: sqlite3.DatabaseError) -> WarpsmithError:
     """What to tell the user of checkpoints that cannot be read or written."""
     # The low byte is the primary code; an I/O error of SQLite is a disk that takes no more.
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF

@@ -36,6 +36,7 @@ from warpsmith.kernels.one_thread import one_thread
 from warpsmith.kernels.opgraph import GraphInput, NodeRef, OpGraph, OpNode, TensorSpec
 from warpsmith.kernels.placement import strided_like
 from warpsmith.kernels.problem import FunctionModule, Instance, Problem, named_tensors
+from warpsmith.kernels.reference.held import HeldProblem
 
 logger = logging.getLogger(__name__)
 
@@ -59,9 +60,12 @@ def capture(problem: Problem, *, check_dtypes: bool = True) -> OpGraph:
     user's code fails, NotYetError for what the graph cannot say and, with `check_dtypes`, for used inputs
     or parameters outside SUPPORTED_INPUTS.
     """
-    with one_thread:
-        graph, constants = _trace(problem, refuse_empty=check_dtypes)
-    problem.remember_constants(constants)
+    if isinstance(problem, HeldProblem):
+        graph = problem.graph()
+    else:
+        with one_thread:
+            graph, constants = _trace(problem, refuse_empty=check_dtypes)
+        problem.remember_constants(constants)
     if check_dtypes:
         refuse_unsupported(graph, problem)
     return graph

@@ -21,13 +21,15 @@ import torch
 from pydantic import Field, StrictInt
 from torch.utils import _pytree as pytree
 
-from warpsmith.kernels.errors import UserError
+from warpsmith.kernels import jail
+from warpsmith.kernels.errors import SandboxError, UserError
 from warpsmith.kernels.inputspec import draw, parse_inputs
 from warpsmith.kernels.live import LiveFacts, load_live, read_facts, save_live, shuffled
 from warpsmith.kernels.one_thread import one_thread
 from warpsmith.kernels.overrides import describe_settable, locate, run_module, settable
 from warpsmith.kernels.placement import made_on, placed
 from warpsmith.kernels.records import Record, content_hash
+from warpsmith.kernels.reference.rules import check_approved
 from warpsmith.kernels.resize import resized
 
 Mode = Literal["eval", "train"]
@@ -64,7 +66,8 @@ class StoredTensor(Record):
 class ProblemRef(Record):
     """All it takes to load a problem again, in this process or another."""
 
-    kind: Literal["file", "live"] = "file"
+    kind: Literal["file", "live", "reference"] = "file"
+    """`reference`: a file that a model wrote and a person approved; it runs in confined processes alone."""
     path: str
     """The source file, or the folder of a saved live module."""
     callable: str = "Model"
@@ -74,6 +77,8 @@ class ProblemRef(Record):
     sizes: tuple[tuple[StrictInt, ...] | None, ...] | None = None
     """Shapes, by flat position, that drawn tensor inputs are cut or repeated to; None: as drawn."""
     mode: Mode = "eval"
+    approved: str | None = None
+    """SHA-256 of the text that a person approved, of a `reference`."""
     lifted: dict[str, StoredTensor] | None = None
     """Tensors that forward itself creates (`param:lifted_tensor_N`); None: not traced yet."""
 
@@ -176,6 +181,10 @@ class Problem:
         """Run the source as a registered module; raises UserError as `overrides.run_module` does."""
         if self._module is not None or self._ref.kind == "live":
             return
+        if self._ref.kind == "reference":
+            check_approved(self.source, self._ref.approved)
+            if not jail.inside():
+                raise SandboxError(f"{self.path} was written by a model: it runs in confined processes alone")
         identity = content_hash([self.source, str(self.path), self._ref.overrides])
         name = f"warpsmith_problem_{identity[:16]}"
         with one_thread:
@@ -349,7 +358,8 @@ def load_ref(ref: ProblemRef) -> Problem:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read as a Python file: {error}") from None
     problem = Problem(ref, source=source)
-    problem.load()
+    if ref.kind != "reference" or jail.inside():
+        problem.load()
     return problem
 
 

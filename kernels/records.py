@@ -240,6 +240,10 @@ class Outcome(Record):
     """Median device time of each step of the plan in microseconds, in order; of a plan of one own kernel, None."""
     isolation: str | None = None
     """Profile of the process that judged: `strict`, `user` or `bare`."""
+    binary: str | None = None
+    """SHA-256 of the compiled code, without line numbers, and of the launch plan."""
+    duplicate_of: str | None = None
+    """The earlier candidate of the run with the same binary, whose outcome this is."""
     samples: str | None = None
     """SHA-256 of the blob that holds the raw timing samples."""
     compile_s: StrictFloat | None = None

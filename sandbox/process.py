@@ -20,6 +20,7 @@ import threading
 import traceback
 from typing import Any
 
+from warpsmith.kernels import jail
 from warpsmith.sandbox.isolation.namespaces import bubblewrap
 from warpsmith.sandbox.isolation.policy import Policy
 from warpsmith.sandbox.isolation.profile import confine_runner, settle
@@ -120,6 +121,7 @@ def _run(sock: socket.socket, parent: int, policy: Policy, settled: dict[str, st
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()
     isolation = confine_runner(policy, settled)
+    jail.enter(isolation.profile)
     # After a change of user, which takes the wish back.
     _die_with(parent)
     threading.Thread(target=_watch, args=(sock,), daemon=True).start()

@@ -108,6 +108,11 @@ class Runner:
                 self.excess = f"was stopped: {why}"
                 self._end()
 
+    def stop(self) -> None:
+        """Ends the process and its children. Whoever waits for an answer in another thread gets None: the socket stays
+        open, for its number could be somebody else's before the wait is over."""
+        self._end()
+
     def kill(self) -> None:
         """Ends the process, its children, and the socket. One that was never ready ends when its socket closes."""
         self._end()

@@ -70,7 +70,9 @@ class Worker:
         try:
             return await asyncio.to_thread(self._call, function, payload, timeout_s)
         except asyncio.CancelledError:
-            self.kill()
+            # The thread still waits on the runner's socket; it clears up when the process has ended.
+            if self._runner is not None:
+                self._runner.stop()
             raise
 
     @property

@@ -21,11 +21,13 @@ from warpsmith.tools.profiling.insight import Insight
 from warpsmith.tools.runner_policy import runner_policy
 from warpsmith.tools.runs.store import Level, RunStore
 from warpsmith.tools.target import Target
+from warpsmith.tools.twins import Twins, binary_of, taken_over
 from warpsmith.tools.verification.cross_examine import CrossExaminer
 from warpsmith.tools.verification.hidden_shapes import HiddenShapes, Trial, Trials, judge_at
 from warpsmith.tools.workers import Notify, Workers
 
 if TYPE_CHECKING:
+    from warpsmith.tools.foreign import Foreign
     from warpsmith.tools.measurement.timing import Samples
     from warpsmith.tools.verification.audit import Audit
 
@@ -75,9 +77,11 @@ class Evaluator:
         hidden: HiddenShapes | None = None,
         cross: CrossExaminer | None = None,
         insight: Insight | None = None,
+        foreign: Foreign | None = None,
     ) -> None:
         """`jobs` emulator processes work side by side; a GPU has one. With `hidden`, full verdicts hold at other shapes
-        as well; with `cross`, the emulator is asked about what a GPU accepts."""
+        as well; with `cross`, the emulator is asked about what a GPU accepts; `foreign` looks at the plans of
+        candidates that no template made, and estimates them."""
         self.problem = problem
         self.problem_hash = problem_hash
         self.target = target
@@ -89,6 +93,8 @@ class Evaluator:
         self.limits = limits or Limits()
         self.hidden = hidden
         self.cross = cross
+        self.foreign = foreign
+        self._twins = Twins(store.lines() if store is not None else ())
         self._notify = notify
         policy = runner_policy(target, problem, compiler.cache_dir)
         self._workers = Workers(target, jobs=jobs, notify=notify, policy=policy)
@@ -166,13 +172,24 @@ class Evaluator:
     async def _one(self, candidate: Candidate, level: Level) -> Outcome:
         (report,) = await self.compiler.compile_many([candidate])
         outcome = outcomes.compiled(candidate, report, self.problem_hash, self.estimate)
-        known = self._hangs.get(candidate) if report.ok else None
-        if known is not None:
-            outcome = outcomes.failed(outcome, known)
-        elif report.ok:
-            outcome = await self._run(candidate, report, outcome, level)
-            self._hangs.note(candidate, outcome)
+        if report.ok:
+            outcome = await self._judged(candidate, report, outcome, level)
         self._keep(outcome, level)
+        return outcome
+
+    async def _judged(self, candidate: Candidate, report: CompileReport, outcome: Outcome, level: Level) -> Outcome:
+        """The outcome of a candidate that compiles: known, a twin's, or found out."""
+        known = self._hangs.get(candidate) or (self.foreign.refuse(candidate) if self.foreign else None)
+        if known is not None:
+            return outcomes.failed(outcome, known)
+        binary = await asyncio.to_thread(binary_of, candidate, report)
+        outcome = outcome.model_copy(update={"binary": binary})
+        async with self._twins.turn(binary, candidate, level) as twin:
+            if twin is not None:
+                return taken_over(outcome, twin)
+            outcome = await self._run(candidate, report, outcome, level)
+            self._twins.note(outcome)
+        self._hangs.note(candidate, outcome)
         return outcome
 
     async def _run(self, candidate: Candidate, report: CompileReport, outcome: Outcome, level: Level) -> Outcome:
@@ -234,6 +251,9 @@ class Evaluator:
         await self._prepare(worker, payload, level)
         verdict, warnings = await self._verdict(worker, payload)
         outcome = outcomes.verified(outcome, verdict, warnings, level)
+        if outcome.estimated_us is None and self.foreign is not None:
+            estimate = self.foreign.estimate(candidate, report, verdict.counters)
+            outcome = outcome.model_copy(update={"estimated_us": estimate})
         return self._insight.counted(outcome, candidate, report)
 
     async def _verdict(self, worker: Worker, payload: dict[str, Any]) -> tuple[VerifyReport, list[str]]:

@@ -35,7 +35,7 @@ def export(store: RunStore, as_: Form, *, to: Path | None = None) -> tuple[Path,
     with room_needed(folder, option="--to DIR"):
         folder.mkdir(parents=True, exist_ok=True)
         if as_ == "model_new":
-            text = model_new(problem_of(store), candidate, arch=store.manifest().arch, outcome=outcome)
+            text = _text_of(store, candidate, outcome)
             write_atomically(folder / "model_new.py", text.encode())
             return (folder / "model_new.py",)
         write_atomically(folder / "kernel.cu", candidate.source.encode())
@@ -43,15 +43,43 @@ def export(store: RunStore, as_: Form, *, to: Path | None = None) -> tuple[Path,
     return folder / "kernel.cu", folder / "launch.json"
 
 
+def _text_of(store: RunStore, candidate: Candidate, outcome: Outcome) -> str:
+    """`model_new`, in a confined process where a model wrote the problem's module."""
+    arch, ref = store.manifest().arch, _ref_of(store)
+    if ref.kind != "reference":
+        return model_new(problem_of(store), candidate, arch=arch, outcome=outcome)
+    from warpsmith.tools.compile import compile_candidate
+    from warpsmith.tools.jail import run_confined
+
+    report = compile_candidate(candidate, arch)
+    if report.ptx_path is None:
+        raise UserError(f"the candidate does not compile for {arch}: {report.failure}")
+    payload = {
+        "problem": ref.model_dump(mode="json"), "candidate": candidate.model_dump(mode="json"),
+        "outcome": outcome.model_dump(mode="json"), "arch": arch, "ptx": Path(report.ptx_path).read_text(),
+    }  # fmt: skip
+    return str(run_confined("warpsmith.tools.jail:export_job", payload, ref))
+
+
 def problem_of(store: RunStore) -> Problem:
-    """The problem of a run, from its manifest (`config["problem"]` holds a ProblemRef)."""
-    manifest = store.manifest()
-    kept = manifest.config.get("problem")
-    ref = ProblemRef.model_validate(kept) if isinstance(kept, dict) else ProblemRef(path=manifest.problem_path)
-    problem = load_ref(ref)
+    """The problem of a run, from its manifest (`config["problem"]` holds a ProblemRef). One that a model wrote is held:
+    it does not run in this process."""
+    manifest, ref = store.manifest(), _ref_of(store)
+    if ref.kind == "reference":
+        from warpsmith.tools.jail import held_problem
+
+        problem: Problem = held_problem(ref.model_copy(update={"lifted": None}))
+    else:
+        problem = load_ref(ref)
     if problem.hash != manifest.problem_hash:
         raise UserError(f"{problem.path} is not what this run was made for: it has changed since")
     return problem
+
+
+def _ref_of(store: RunStore) -> ProblemRef:
+    manifest = store.manifest()
+    kept = manifest.config.get("problem")
+    return ProblemRef.model_validate(kept) if isinstance(kept, dict) else ProblemRef(path=manifest.problem_path)
 
 
 def model_new(

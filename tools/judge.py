@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
 from pydantic import ValidationError
 
 from warpsmith.kernels.errors import UserError
@@ -30,7 +29,7 @@ from warpsmith.kernels.records import (
 from warpsmith.sandbox.backend import SCRATCH_DTYPES
 from warpsmith.sandbox.emulator.limits import MAX_SCRATCH
 from warpsmith.tools.evaluate import Evaluator
-from warpsmith.tools.verification.oracle import dry_run
+from warpsmith.tools.operands import Operand, operands_of
 
 _R = TypeVar("_R", bound=Record)
 
@@ -55,8 +54,9 @@ _RESERVED = re.compile(r"(in|out)\d+|param:.*")
 async def judge(evaluator: Evaluator, problem: Problem, folder: Path) -> Outcome:
     """Loads a candidate folder, checks that its plan fits the problem, and gives the full verdict."""
     candidate = load_candidate(folder)
-    limit = SCRATCH_GPU if evaluator.target.kind == "gpu" else SCRATCH_CPU
-    check_plan(candidate.plan, problem, folder / "launch.json", scratch_bytes=limit)
+    limit = scratch_limit(evaluator.target.kind)
+    known = evaluator.foreign.operands if evaluator.foreign is not None else None
+    check_plan(candidate.plan, problem, folder / "launch.json", scratch_bytes=limit, operands=known)
     return (await evaluator.evaluate([candidate], level="full"))[0]
 
 
@@ -69,8 +69,13 @@ def load_candidate(folder: Path) -> Candidate:
 
 
 def load_plan(path: Path) -> LaunchPlan:
-    """A launch plan from JSON. UserError names the line or the field at fault."""
-    document = _document(path)
+    """A launch plan from a JSON file. UserError names the line or the field at fault."""
+    return plan_of(_text(path, _MAX_PLAN), path)
+
+
+def plan_of(text: str, path: Path) -> LaunchPlan:
+    """A launch plan from JSON text; `path` is where it stands, for messages. UserError as `load_plan`."""
+    document = _document(text, path)
     if not isinstance(document, dict):
         raise UserError(f"{path}: a launch plan is an object with `steps`, not a {type(document).__name__}")
     version = document.get("schema_version", SCHEMA_VERSION)
@@ -93,17 +98,29 @@ def load_plan(path: Path) -> LaunchPlan:
     return plan
 
 
-def check_plan(plan: LaunchPlan, problem: Problem, path: Path, *, scratch_bytes: int = SCRATCH_GPU) -> None:
+def check_plan(
+    plan: LaunchPlan,
+    problem: Problem,
+    path: Path,
+    *,
+    scratch_bytes: int = SCRATCH_GPU,
+    operands: tuple[Operand, ...] | None = None,
+) -> None:
     """Whether every name in the plan exists for this problem, every output is written by some step, and the
-    scratch buffers fit."""
+    scratch buffers fit. `operands` are the problem's where they are known already."""
     _check_scratch(plan, path, scratch_bytes)
-    meta, results = dry_run(problem)
-    outputs = len(results)
-    if not outputs:
+    operands = operands_of(problem) if operands is None else operands
+    if not any(one.name.startswith("out") for one in operands):
         raise UserError(f"{problem.path}: forward returns no tensor: there is nothing to judge")
-    known = {f"in{n}" for n in range(len(meta.inputs))} | {f"out{n}" for n in range(outputs)}
-    known |= {f"param:{name}" for name in meta.parameters} | set(plan.buffers)
-    numbers = {f"in{n}" for n, value in enumerate(meta.inputs) if not isinstance(value, torch.Tensor)}
+    check_operands(plan, operands, path)
+
+
+def check_operands(plan: LaunchPlan, operands: Iterable[Operand], path: Path) -> None:
+    """Whether every name in the plan exists and every output is written by some step."""
+    operands = tuple(operands)
+    outputs = {one.name for one in operands if one.name.startswith("out")}
+    known = {one.name for one in operands} | set(plan.buffers)
+    numbers = {one.name for one in operands if one.scalar}
     used = list(_names(plan))
     for where, name in used:
         if name not in known:
@@ -111,16 +128,48 @@ def check_plan(plan: LaunchPlan, problem: Problem, path: Path, *, scratch_bytes:
     for where, name in used:
         if name in numbers and where.endswith(".out"):
             raise UserError(f"{path}: {where}: {name} is a number")
-    missing = {f"out{n}" for n in range(outputs)} - {name for _, name in used}
+    missing = outputs - {name for _, name in used}
     if missing:
         raise UserError(f"{path}: no step is given {', '.join(sorted(missing))}")
 
 
-def _document(path: Path) -> Any:
-    """What a JSON file holds. UserError for what a reader may take in more than one way, or for ever to read."""
+def refuse_plan(plan: LaunchPlan, operands: Iterable[Operand], *, scratch_bytes: int = SCRATCH_GPU) -> str | None:
+    """Why a plan that no file holds (a model wrote it) does not fit a problem, or None."""
+    path = Path("launch.json")
+    try:
+        plan_of(plan.model_dump_json(), path)
+        _check_scratch(plan, path, scratch_bytes)
+        check_operands(plan, operands, path)
+    except UserError as error:
+        return str(error)
+    return None
+
+
+def is_reserved(name: str) -> bool:
+    """Whether no buffer may have the name: an input, output or parameter has it."""
+    return _RESERVED.fullmatch(name) is not None
+
+
+def source_of(path: Path) -> str:
+    """The text of a CUDA source. UserError where it is none, or too large."""
+    return _text(path, _MAX_SOURCE)
+
+
+def text_of(path: Path) -> str:
+    """The text of a launch plan's file. UserError as `source_of`."""
+    return _text(path, _MAX_PLAN)
+
+
+def scratch_limit(kind: str) -> int:
+    """Bytes that the buffers of a plan may take together on a kind of target."""
+    return SCRATCH_GPU if kind == "gpu" else SCRATCH_CPU
+
+
+def _document(text: str, path: Path) -> Any:
+    """What a JSON text holds. UserError for what a reader may take in more than one way, or for ever to read."""
     try:
         return json.loads(
-            _text(path, _MAX_PLAN), object_pairs_hook=lambda pairs: _once(pairs, path),
+            text, object_pairs_hook=lambda pairs: _once(pairs, path),
             parse_constant=lambda name: _no_number(name, path),
         )  # fmt: skip
     except json.JSONDecodeError as error:

@@ -121,4 +121,4 @@ def test_edits_by_a_role_that_does_not_own_the_slot_are_refused() -> None:
     assert applied(ground, ground.naive, theft) == ground.naive | {"unroll": 2}
     assert refusal(ground, "memory", theft["memory"]) == "'block' belongs to config, not to memory"
     assert "not one of" in (refusal(ground, "config", [SlotEdit("block", 65)]) or "")
-    assert "no choice slot" in (refusal(ground, "config", [SlotEdit("warp", 65)]) or "")
+    assert "no slot named" in (refusal(ground, "config", [SlotEdit("warp", 65)]) or "")

@@ -15,8 +15,10 @@ from warpsmith.kernels.family import KernelSpec
 from warpsmith.kernels.opgraph import OpGraph
 from warpsmith.kernels.problem import Problem
 from warpsmith.kernels.records import Candidate, CompileReport, Failure, Outcome, VerifyReport
+from warpsmith.kernels.reference.held import HeldProblem
 from warpsmith.kernels.shape_variants import CLASSES, Budget, ShapeClass, Variant, Variants
 from warpsmith.tools import outcomes
+from warpsmith.tools.jail import HeldVariants
 
 BUDGETS = {
     "gpu": Budget(elements=1 << 20, flops=1 << 30, drawn=1 << 28),
@@ -77,7 +79,12 @@ class HiddenShapes:
         """`specs` by family name: candidates of other families were not made from a template. Without specs no graph is
         needed. `seed` is for tests."""
         flops = graph.flops if graph is not None else 0
-        self._variants = Variants(problem, flops, budget, secrets.randbits(64) if seed is None else seed)
+        seed = secrets.randbits(64) if seed is None else seed
+        self._variants: Variants | HeldVariants = (
+            HeldVariants(problem, flops, budget, seed)
+            if isinstance(problem, HeldProblem)
+            else Variants(problem, flops, budget, seed)
+        )
         self._specs = dict(specs)
         self._drawn: dict[ShapeClass, list[Variant | None]] = {shape: [] for shape in CLASSES}
         """By class, in the order of drawing; None ends a class."""

@@ -1,0 +1,88 @@
+"""The grammar of `--policy chat:...`: which model answers for which role, on which server."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from warpsmith.kernels.errors import UserError
+from warpsmith.kernels.slots import ROLES
+
+PREFIX = "chat:"
+SPEAKERS = (*ROLES, "writer", "interpreter")
+"""Who can be given models of its own."""
+GRAMMAR = "chat:MODEL[@URL][,MODEL[@URL]...][;ROLE=MODEL[@URL][,...]...]"
+
+_AT_URL = re.compile(r"@(?=https?://)")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAddress:
+    """A model's name and the base URL of its server; None: the one of the environment."""
+
+    model: str
+    base_url: str | None = None
+
+    def __str__(self) -> str:
+        return self.model if self.base_url is None else f"{self.model}@{self.base_url}"
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """The models of a policy; several of them take turns over the proposals of a round."""
+
+    models: tuple[ModelAddress, ...]
+    own: Mapping[str, tuple[ModelAddress, ...]] = field(default_factory=dict)
+    """Role -> models that answer for it instead."""
+
+    def pick(self, role: str, index: int) -> tuple[ModelAddress, int]:
+        """The model that answers for a role's part of proposal `index`, and which of its samples that is."""
+        models = self.own.get(role, self.models)
+        return models[index % len(models)], index // len(models)
+
+    @property
+    def everybody(self) -> tuple[ModelAddress, ...]:
+        """All models, each once."""
+        return tuple(dict.fromkeys([*self.models, *(m for own in self.own.values() for m in own)]))
+
+
+def parse_crew(text: str) -> Crew:
+    """The crew that `chat:...` names. UserError says what is wrong and how it is written."""
+    head, *overrides = text.split(";")
+    if not head.startswith(PREFIX):
+        raise _wrong(text, f"it begins with {PREFIX}")
+    own: dict[str, tuple[ModelAddress, ...]] = {}
+    for part in overrides:
+        role, equals, models = part.partition("=")
+        role = role.strip()
+        if not equals or role not in SPEAKERS:
+            raise _wrong(text, f"{part.strip()!r} is not ROLE=MODEL with a role of {', '.join(SPEAKERS)}")
+        if role in own:
+            raise _wrong(text, f"{role} is given twice: join its models by commas")
+        own[role] = _models(text, models)
+    return Crew(_models(text, head), own)
+
+
+def _models(whole: str, text: str) -> tuple[ModelAddress, ...]:
+    return tuple(_address(whole, part.strip().removeprefix(PREFIX)) for part in text.split(","))
+
+
+def _address(whole: str, text: str) -> ModelAddress:
+    model, *urls = _AT_URL.split(text)
+    if not model.strip() or len(urls) > 1:
+        raise _wrong(whole, "a model is missing" if not model.strip() else f"{text!r} names two servers")
+    if not urls and ("://" in model or (re.search(r"@[\w.-]+(:\d+)?(/|$)", model) and ":" in model.partition("@")[2])):
+        raise _wrong(whole, f"the server in {text!r} is written as MODEL@http://HOST:PORT/v1")
+    if model.endswith("@"):
+        raise _wrong(whole, f"no server behind the @ of {text!r}")
+    if re.search(r"\s", text):
+        raise _wrong(whole, f"{text!r} holds a blank")
+    return ModelAddress(model, urls[0].rstrip("/") if urls else None)
+
+
+def _wrong(text: str, why: str) -> UserError:
+    return UserError(
+        f"--policy {text!r}: {why}. Write {GRAMMAR}, e.g. chat:qwen2.5:7b@http://127.0.0.1:11434/v1 or "
+        "'chat:gpt-5,gpt-5-mini;memory=gpt-5' (quoted, because of the semicolon)"
+    )

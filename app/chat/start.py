@@ -1,0 +1,169 @@
+"""`warpsmith chat`: finds or makes the run, opens the search and holds the session."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from warpsmith.agents.builtin import BuiltinPolicy
+from warpsmith.agents.registry import crew_of
+from warpsmith.app.chat import show
+from warpsmith.app.chat.desk import Desk
+from warpsmith.app.chat.judge import LateEvaluator
+from warpsmith.app.chat.launch_dialogue import settled_plan
+from warpsmith.app.chat.loop import converse, make_reader
+from warpsmith.app.chat.runs import last_run, named_run
+from warpsmith.app.chat.screen import Screen
+from warpsmith.app.chat.session import Mode, Session
+from warpsmith.app.freeform import means_for, specs_or_none
+from warpsmith.app.optimize import OptimizeSettings
+from warpsmith.app.report_space import space_document
+from warpsmith.app.start import read_start
+from warpsmith.app.workbench import Bench, bench_for, open_bench, open_run, write_manifest
+from warpsmith.graph.interactive import interactive
+from warpsmith.graph.state import SearchSettings
+from warpsmith.kernels.errors import UserError
+from warpsmith.kernels.family import KernelSpec
+from warpsmith.tools.export import problem_of
+from warpsmith.tools.runs.store import RunStore
+
+
+@dataclass(frozen=True, slots=True)
+class ChatSettings:
+    """Flags of `warpsmith chat`."""
+
+    search: OptimizeSettings
+    """As for `optimize`; `problem` is empty where a session is continued or a description is given."""
+    mode: Mode = "ask"
+    last: bool = False
+    """Continue the session that was used last."""
+    run: str | None = None
+    """Continue this one."""
+
+
+def run_chat(settings: ChatSettings) -> int:
+    """Holds sessions until the person leaves. Exit code 0; faults of the input are raised as UserError."""
+    crew_of(settings.search.policy)
+    return asyncio.run(_chat(settings, Desk(Screen(), sys.stdin.isatty() and sys.stdout.isatty())))
+
+
+async def _chat(settings: ChatSettings, desk: Desk) -> int:
+    out = settings.search.out
+    folder = named_run(settings.run, out) if settings.run else last_run(out) if settings.last else None
+    while True:
+        following = await (_new(settings, desk) if folder is None else _known(settings, folder, desk))
+        if following is None:
+            return 0
+        folder = Path(following)
+
+
+async def _new(settings: ChatSettings, desk: Desk) -> str | None:
+    """A session on a new run; returns the run to go on with, if the person wants another."""
+    search, screen = settings.search, desk.screen
+    start = read_start(search.start, search.plan) if search.start is not None else None
+    if not search.problem:
+        raise UserError("warpsmith chat PROBLEM: name a problem file, or -c to continue the last session")
+    screen.line(f"reading {search.problem} ...", "dim")
+    bench = open_bench(
+        search.problem, device=search.device, arch=search.arch, overrides=search.overrides,
+        inputs=search.inputs, mode=search.mode,
+    )  # fmt: skip
+    if start is not None and start.plan is None:
+        start = await settled_plan(desk, start, bench.operands)
+    given = start.candidate(bench.operands, scratch_bytes=bench.foreign.scratch_bytes) if start else None
+    specs = specs_or_none(bench, writes=crew_of(search.policy) is not None)
+    store = RunStore.create(Path(bench.problem.ref.path).stem, search.out)
+    config: dict[str, Any] = search.config() | {
+        "problem": bench.problem.ref.model_dump(mode="json"), "given": search.problem, "chat": True,
+        "space": space_document(specs, bench.machine.model), "start_candidate": given.id if given else None,
+    }  # fmt: skip
+    write_manifest(store, bench, config, search.seed)
+    with store:
+        if given is not None:
+            store.put_candidate(given)
+        return await _hold(settings, bench, specs, store, desk)
+
+
+async def _known(settings: ChatSettings, folder: Path, desk: Desk) -> str | None:
+    """A session on a run that exists, with the problem and the machine it was made for."""
+    desk.screen.line(f"continuing {folder} ...", "dim")
+    with RunStore.open(folder, writable=False) as store:
+        manifest, problem = store.manifest(), problem_of(store)
+    kind, _, _ = manifest.device.partition(":")
+    bench = bench_for(problem, device="gpu" if kind == "gpu" else "cpu", arch=manifest.arch)
+    before = manifest.config
+    specs = specs_or_none(bench, writes=crew_of(str(before.get("policy", "builtin"))) is not None)
+    kept = replace(
+        settings.search, policy=str(before.get("policy", "builtin")), budget=int(before.get("budget", 64)),
+        verdicts=int(before.get("verdicts", 4)), max_cost=before.get("max_cost"),
+        max_tokens=before.get("max_tokens"), max_calls=before.get("max_calls"), minutes=before.get("minutes"),
+        seed=manifest.seed, counters=before.get("counters", "best"),
+    )  # fmt: skip
+    with open_run(folder, bench) as store:
+        changed = replace(settings, search=_as_set(kept, store))
+        return await _hold(changed, bench, specs, store, desk)
+
+
+def _as_set(search: OptimizeSettings, store: RunStore) -> OptimizeSettings:
+    """The settings as they were changed in earlier sessions."""
+    for event in store.events():
+        if event.kind == "chat_settings":
+            search = replace(search, **event.data)
+    return search
+
+
+async def _hold(
+    settings: ChatSettings, bench: Bench, specs: dict[str, KernelSpec], store: RunStore, desk: Desk
+) -> str | None:
+    screen, terminal = desk.screen, desk.terminal
+    wanted = settings.search
+    session: Session | None = None
+
+    def judged(kind: str, data: dict[str, Any]) -> None:
+        if session is not None:
+            show.evaluated(session, kind, data)
+
+    def told(kind: str, data: Mapping[str, Any]) -> None:
+        if session is not None:
+            show.event(session, kind, data)
+
+    evaluator = LateEvaluator(bench, specs, store, screen, judged, counters=wanted.counters)
+    budgets = SearchSettings(
+        policy=wanted.policy, budget=wanted.budget, full_verdicts=wanted.verdicts, minutes=wanted.minutes,
+        seed=wanted.seed, resume=True, start_candidate=store.manifest().config.get("start_candidate"),
+    )  # fmt: skip
+    policies = contextlib.ExitStack()
+    waiting = means_for(bench, specs, BuiltinPolicy())
+    try:
+        async with interactive(list(specs.values()), evaluator, store, budgets, told, waiting) as search:
+            session = Session(
+                bench, specs, store, evaluator, search, screen, terminal, wanted.caps(), policies, mode=settings.mode
+            )
+            session.take_policy(wanted.policy, wanted.caps())
+            await _greet(session)
+            await converse(session, make_reader(session, desk))
+            return session.next_run
+    finally:
+        if session is not None:
+            session.policies.close()
+        await evaluator.close()
+
+
+async def _greet(session: Session) -> None:
+    """Where the session stands and how to go on."""
+    now = await session.search.standing()
+    screen = session.screen
+    screen.line(f"run {session.store.folder}; {session.bench.machine.label}; mode {session.mode}")
+    if not now.begun:
+        screen.line("/plan shows what would be done, /help lists the commands")
+        return
+    await show.standing(session, now)
+    for text in show.wish_lines(now):
+        screen.line(f"  {text}")
+    if now.asked is not None or now.next == "approve":
+        await session.proceed()

@@ -1,0 +1,74 @@
+"""Opens what a policy that asks models needs of a run: kept replies, account and caps, servers, facts and events."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from warpsmith.agents.chat.grammar import Crew, ModelAddress
+from warpsmith.agents.llm.accounts import Account, Caps
+from warpsmith.agents.llm.client import ChatClient
+from warpsmith.agents.llm.endpoint import endpoint
+from warpsmith.agents.llm.ladder import ChatAsker
+from warpsmith.agents.llm.profile import Profiles
+from warpsmith.agents.llm.replies import ReplyStore
+from warpsmith.agents.policy import Policy
+from warpsmith.agents.registry import crew_of, make_policy
+from warpsmith.agents.resources import NO_REGION, PolicyResources, problem_text
+from warpsmith.app.display import Display
+from warpsmith.app.workbench import Bench
+from warpsmith.graph.run import NOT_STORED
+from warpsmith.kernels.family import KernelSpec
+from warpsmith.tools.runs.store import RunStore
+
+
+@contextlib.contextmanager
+def open_policy(
+    name: str,
+    bench: Bench,
+    specs: Mapping[str, KernelSpec],
+    store: RunStore,
+    caps: Caps,
+    display: Display,
+    given: Policy | None = None,
+) -> Iterator[Policy]:
+    """The policy of that name, with its models where it asks any; `given` stands for it. Replies of an earlier part of
+    the run are booked and used again. UserError for a price that a cap needs and nobody knows."""  # fmt: skip
+    crew = crew_of(name) if given is None else None
+    if crew is None:
+        yield given or make_policy(name)
+        return
+    with contextlib.ExitStack() as stack:
+        askers = _askers(crew, ReplyStore(store.folder), Account(caps), stack)
+        problem = problem_text(bench.plan(), bench.graph, bench.floor_us or 0.0) if specs else NO_REGION
+        resources = PolicyResources(askers.__getitem__, _emit(store, display), bench.machine.model, problem)
+        yield make_policy(name, resources)
+
+
+def _askers(
+    crew: Crew, kept: ReplyStore, account: Account, stack: contextlib.ExitStack
+) -> dict[ModelAddress, ChatAsker]:
+    """One for each model; they share kept replies and account, and close with the stack."""
+    profiles = Profiles()
+    endpoints = {address: endpoint(address.model, address.base_url) for address in crew.everybody}
+    account.require_prices(endpoints.values())
+    account.restore(kept.calls())
+    askers: dict[ModelAddress, ChatAsker] = {}
+    for address, where in endpoints.items():
+        client = stack.enter_context(ChatClient(where))
+        askers[address] = ChatAsker(
+            client, account=account, store=kept, profile=profiles.find(where), profiles=profiles
+        )  # fmt: skip
+    return askers
+
+
+def _emit(store: RunStore, display: Display) -> Callable[[str, Mapping[str, Any]], None]:
+    """Events to the run folder and to whoever watches."""
+
+    def emit(kind: str, data: Mapping[str, Any]) -> None:
+        if kind not in NOT_STORED:
+            store.event(kind, **data)
+        display.event(kind, data)
+
+    return emit

@@ -1,0 +1,151 @@
+"""What a round of the search costs beside models and evaluations: graph, checkpoints and bookkeeping.
+
+usage: python benchmarks/step_overhead.py [--rounds 100] [--batch 1] [--policy chat|builtin] [--problem FILE]
+
+A scripted model answers once; then the search runs anew over the kept replies, with an evaluator that takes no time,
+so that neither a model nor a kernel is waited for. Told are milliseconds a round: in all, in the policy (prompts,
+look-up and validation of replies), in the evaluator, and the rest, which is the graph with its checkpoints and files;
+then the size of the checkpoints.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from warpsmith.agents.llm.accounts import Caps
+from warpsmith.agents.llm.scripted.players import RandomLegal
+from warpsmith.agents.llm.scripted.server import ScriptedServer
+from warpsmith.agents.policy import Policy, Proposal, Request
+from warpsmith.agents.space import SearchSpace
+from warpsmith.app.display import QuietDisplay
+from warpsmith.app.models import open_policy
+from warpsmith.app.workbench import Bench, open_bench, specs_of
+from warpsmith.graph.run import run_search
+from warpsmith.graph.state import Means, SearchSettings
+from warpsmith.kernels.family import KernelSpec
+from warpsmith.kernels.records import Candidate, Outcome
+from warpsmith.kernels.slots import Values
+from warpsmith.tools.null import NullEvaluator
+from warpsmith.tools.runs.store import Level, RunStore
+
+T = TypeVar("T")
+
+
+@dataclass
+class Timed:
+    """A policy whose time is counted. It has no say in plans and writes nothing: the rounds are all of one kind."""
+
+    inner: Policy
+    seconds: float = 0.0
+    rounds: int = 0
+
+    @property
+    def name(self) -> str:
+        """The policy's."""
+        return self.inner.name
+
+    def opening(self, space: SearchSpace) -> Values:
+        """The policy's."""
+        return self._timed(lambda: self.inner.opening(space))
+
+    def propose(self, request: Request) -> list[Proposal]:
+        """The policy's."""
+        self.rounds += 1
+        return self._timed(lambda: self.inner.propose(request))
+
+    def _timed(self, work: Callable[[], T]) -> T:
+        started = time.perf_counter()
+        try:
+            return work()
+        finally:
+            self.seconds += time.perf_counter() - started
+
+
+@dataclass
+class TimedEvaluator:
+    """An evaluator that takes no time, and what it takes nevertheless."""
+
+    inner: NullEvaluator
+    seconds: float = field(default=0.0)
+
+    async def evaluate(self, candidates: Sequence[Candidate], *, level: Level) -> list[Outcome]:
+        """Costs from a formula."""
+        started = time.perf_counter()
+        found = await self.inner.evaluate(candidates, level=level)
+        self.seconds += time.perf_counter() - started
+        return found
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Figures of one search."""
+
+    total_s: float
+    policy_s: float
+    evaluator_s: float
+    rounds: int
+    checkpoint_bytes: int
+
+
+def search(
+    bench: Bench, specs: dict[str, KernelSpec], store: RunStore, name: str, arguments: argparse.Namespace
+) -> Taken:
+    """One search in a run folder; replies that it holds are used again."""
+    settings = SearchSettings(name, budget=arguments.rounds * arguments.batch, batch=arguments.batch, full_verdicts=1)
+    with store, open_policy(name, bench, specs, store, Caps(), QuietDisplay()) as policy:
+        timed, evaluator = Timed(policy), TimedEvaluator(NullEvaluator(store=store))
+        started = time.perf_counter()
+        asyncio.run(run_search(list(specs.values())[:1], evaluator, store, settings, means=Means(policy=timed)))
+        total = time.perf_counter() - started
+        size = sum(path.stat().st_size for path in store.folder.glob("checkpoints.db*"))
+    return Taken(total, timed.seconds, evaluator.seconds, timed.rounds, size)
+
+
+def parsed(words: list[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--policy", choices=("chat", "builtin"), default="chat")
+    parser.add_argument("--problem", default=str(Path(__file__).resolve().parents[1] / "examples" / "matmul.py"))
+    return parser.parse_args(words)
+
+
+def main() -> None:
+    """Runs the search twice and prints the figures of the second time."""
+    arguments = parsed(sys.argv[1:])
+    bench = open_bench(arguments.problem, device="cpu", arch=None, overrides={}, inputs=None, mode="eval")
+    specs = specs_of(bench)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        server = stack.enter_context(ScriptedServer(player=RandomLegal(1)))
+        name = f"chat:scripted@{server.base_url}" if arguments.policy == "chat" else "builtin"
+        first = RunStore.create("first", folder)
+        search(bench, specs, first, name, arguments)
+        asked = len(server.requests)
+        second = RunStore.create("second", folder)
+        if (first.folder / "replies.jsonl").exists():
+            shutil.copy(first.folder / "replies.jsonl", second.folder)
+            shutil.copytree(first.folder / "blobs", second.folder / "blobs", dirs_exist_ok=True)
+        taken = search(bench, specs, second, name, arguments)
+        anew = len(server.requests) - asked
+    rest = taken.total_s - taken.policy_s - taken.evaluator_s
+    per_round = [f"{1e3 * s / taken.rounds:.1f}" for s in (taken.total_s, taken.policy_s, taken.evaluator_s, rest)]
+    print(f"{arguments.policy}: {taken.rounds} rounds of {arguments.batch}, {asked} replies kept, {anew} asked anew")
+    print("ms a round: {} in all, {} policy, {} evaluator, {} graph and bookkeeping".format(*per_round))
+    size = taken.checkpoint_bytes / 1e6
+    print(f"checkpoints: {size:.2f} MB, {100 * size / taken.rounds:.2f} MB a hundred rounds")
+
+
+if __name__ == "__main__":
+    main()

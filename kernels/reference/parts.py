@@ -1,0 +1,187 @@
+"""Single rules for the syntax of a reference module: names, constants, annotations, what torch may be asked for."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+from warpsmith.kernels.reference.names import ANNOTATIONS, BUILTINS, SPACES
+
+MAX_STRING = 2_000
+MAX_NUMBER = 2**40
+MAX_POWER = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Breach:
+    """The first rule that a text breaks, and where."""
+
+    line: int
+    message: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.message}"
+
+
+class Broken(Exception):
+    """A rule does not hold at a node."""
+
+    def __init__(self, node: ast.AST | int, message: str) -> None:
+        super().__init__(message)
+        self.breach = Breach(node if isinstance(node, int) else getattr(node, "lineno", 1), message)
+
+
+@dataclass
+class Scope:
+    """What a module's own level has defined so far."""
+
+    aliases: dict[str, str] = field(default_factory=dict)
+    """Name -> dotted name of what it stands for in torch or math."""
+    constants: set[str] = field(default_factory=set)
+    later: set[str] = field(default_factory=set)
+    """Constants anywhere in the module: functions may use them before they stand there."""
+    classes: set[str] = field(default_factory=set)
+    defined: set[str] = field(default_factory=set)
+
+
+def is_docstring(node: ast.stmt) -> bool:
+    """Whether a statement is nothing but a string."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def check_name(node: ast.AST, name: str) -> None:
+    """Names that a module may define."""
+    if not name.isascii():
+        raise Broken(node, f"the name {name!r} is not written in ASCII letters")
+    if name.startswith("_") or "__" in name:
+        raise Broken(node, f"the name {name!r}: names with leading or double underscores are not allowed")
+
+
+def check_signature(module: Scope, node: ast.FunctionDef) -> None:
+    """Annotations and defaults, which run when the function is made."""
+    if getattr(node, "type_params", None):
+        raise Broken(node, "type parameters are not allowed")
+    arguments = node.args
+    if arguments.vararg or arguments.kwarg or arguments.posonlyargs:
+        raise Broken(node, f"{node.name}: *args, **kwargs and positional-only arguments are not allowed")
+    for argument in (*arguments.args, *arguments.kwonlyargs):
+        check_name(argument, argument.arg)
+        if argument.arg in module.aliases or argument.arg in BUILTINS:
+            raise Broken(argument, f"the argument {argument.arg!r} hides another name")
+        if argument.annotation is not None:
+            check_annotation(module, argument.annotation)
+    for default in (*arguments.defaults, *(one for one in arguments.kw_defaults if one is not None)):
+        Constant(module).check(default)
+    if node.returns is not None:
+        check_annotation(module, node.returns)
+
+
+def check_annotation(module: Scope, node: ast.expr) -> None:
+    match node:
+        case ast.Constant(value=None):
+            return
+        case ast.Name(id=name) if name in ANNOTATIONS or module.aliases.get(name) in ("torch.Tensor",):
+            return
+        case ast.Attribute() if dotted(module, node) in ("torch.Tensor", "torch.nn.Module"):
+            return
+        case ast.BinOp(op=ast.BitOr(), left=left, right=right):
+            check_annotation(module, left)
+            check_annotation(module, right)
+        case ast.Subscript(value=value, slice=ast.Tuple(elts=parts)):
+            for part in (value, *parts):
+                if not (isinstance(part, ast.Constant) and part.value is Ellipsis):
+                    check_annotation(module, part)
+        case ast.Subscript(value=value, slice=part):
+            check_annotation(module, value)
+            check_annotation(module, part)
+        case _:
+            raise Broken(node, f"the annotation `{ast.unparse(node)[:60]}` is not allowed: leave it out")
+
+
+def dotted(module: Scope, node: ast.expr) -> str | None:
+    """The dotted name in torch or math that an expression spells, or None."""
+    names: list[str] = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name) or node.id not in module.aliases:
+        return None
+    return ".".join([module.aliases[node.id], *reversed(names)])
+
+
+def is_known(dotted: str) -> bool:
+    """Whether a dotted name may be called or read."""
+    return is_callable(dotted) or is_value(dotted)
+
+
+def is_callable(dotted: str) -> bool:
+    space, _, name = dotted.rpartition(".")
+    return space in SPACES and name in SPACES[space][0]
+
+
+def is_value(dotted: str) -> bool:
+    space, _, name = dotted.rpartition(".")
+    return space in SPACES and name in SPACES[space][1]
+
+
+class Constant:
+    """Literals and arithmetic on them: what a module's level and defaults may hold."""
+
+    def __init__(self, module: Scope) -> None:
+        self.module = module
+
+    def check(self, node: ast.expr) -> None:
+        match node:
+            case ast.Constant():
+                check_constant(node)
+            case ast.Name(id=name) if name in self.module.constants:
+                pass
+            case ast.Tuple(elts=parts) | ast.List(elts=parts):
+                for part in parts:
+                    self.check(part)
+            case ast.UnaryOp(operand=operand):
+                self.check(operand)
+            case ast.BinOp(left=left, right=right):
+                check_operator(node)
+                self.check(left)
+                self.check(right)
+            case ast.Attribute() if is_value(dotted(self.module, node) or ""):
+                pass
+            case _:
+                raise Broken(node, f"`{ast.unparse(node)[:60]}` is no constant")
+
+
+def check_constant(node: ast.Constant) -> None:
+    value = node.value
+    if isinstance(value, bool) or value is None or value is Ellipsis:
+        return
+    if isinstance(value, str) and len(value) <= MAX_STRING:
+        return
+    if isinstance(value, int) and abs(value) <= MAX_NUMBER:
+        return
+    if not isinstance(value, float):
+        raise Broken(node, "a constant is a number, a short string, None, True or False")
+
+
+def check_operator(node: ast.BinOp | ast.AugAssign) -> None:
+    """Powers and shifts of whole numbers grow without bound."""
+    right = node.right if isinstance(node, ast.BinOp) else node.value
+    if isinstance(node.op, ast.LShift):
+        raise Broken(node, "`<<` is not allowed")
+    if isinstance(node.op, ast.Pow):
+        number = right.value if isinstance(right, ast.Constant) else 0
+        large = not isinstance(number, int | float) or abs(number) > MAX_POWER
+        if large or any(isinstance(part, ast.Pow) for part in ast.walk(right)):
+            raise Broken(node, f"`**` with an exponent beyond {MAX_POWER} is not allowed")
+    if isinstance(node.op, ast.Mod) and isinstance(node, ast.BinOp) and _is_text(node.left):
+        raise Broken(node, "formatting of strings is not allowed")
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)
+
+
+def what(node: ast.AST) -> str:
+    """A statement or expression in a reader's words."""
+    spelled = ast.unparse(node).splitlines()[0] if isinstance(node, ast.stmt | ast.expr) else type(node).__name__
+    return f"`{spelled[:60]}`"

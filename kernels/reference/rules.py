@@ -1,0 +1,173 @@
+"""The rules for a reference module that a model wrote: an allow-list over its syntax tree; all else is refused.
+
+The rules come first and the jail second: neither is believed to hold alone (docs/freeform.md).
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import unicodedata
+
+from warpsmith.kernels.errors import UserError
+from warpsmith.kernels.reference.bodies import check_class, check_maker
+from warpsmith.kernels.reference.names import BUILTINS, IMPORTS, SPACES
+from warpsmith.kernels.reference.parts import (
+    Breach,
+    Broken,
+    Constant,
+    Scope,
+    check_annotation,
+    check_name,
+    is_docstring,
+    is_known,
+    what,
+)
+
+MAX_CHARACTERS = 20_000
+MAX_LINE = 160
+"""A reader has to see a line's end."""
+MAX_NODES = 6_000
+MAX_DEPTH = 40
+NEEDED = ("Model", "get_inputs", "get_init_inputs")
+
+
+def reference_hash(text: str) -> str:
+    """SHA-256 of the exact text: what a person approves."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def check_approved(text: str, approved: str | None) -> None:
+    """Raises UserError unless the rules allow the text and it is exactly what was approved. Nothing is run."""
+    breach = refuse_reference(text)
+    if breach is not None:
+        raise UserError(f"the reference module breaks a rule: {breach}")
+    if approved is None or reference_hash(text) != approved:
+        raise UserError("the reference module is not the text that was approved: show it and ask again")
+
+
+def refuse_reference(text: str) -> Breach | None:
+    """Why a text may not be a reference module, or None. Nothing is run; never raises, whatever the text."""
+    try:
+        _check_characters(text)
+        tree = _parsed(text)
+        _check_size(tree)
+        _Module(tree).check()
+    except Broken as broken:
+        return broken.breach
+    except (RecursionError, MemoryError):
+        return Breach(1, "it is nested too deeply")
+    return None
+
+
+def _check_characters(text: str) -> None:
+    if len(text) > MAX_CHARACTERS:
+        raise Broken(1, f"{len(text):,} characters; a reference has at most {MAX_CHARACTERS:,}")
+    for number, line in enumerate(text.split("\n"), 1):
+        if len(line) > MAX_LINE:
+            raise Broken(number, f"a line of {len(line)} characters; at most {MAX_LINE} can be read")
+        for char in line:
+            if not char.isprintable() or (unicodedata.category(char) in ("Cf", "Zs") and char != " "):
+                raise Broken(number, f"the character U+{ord(char):04X} does not show")
+
+
+def _parsed(text: str) -> ast.Module:
+    try:
+        return ast.parse(text)
+    except SyntaxError as error:
+        raise Broken(error.lineno or 1, f"not Python: {error.msg}") from None
+    except ValueError as error:
+        raise Broken(1, f"not Python: {error}") from None
+
+
+def _check_size(tree: ast.AST) -> None:
+    count, level = 0, [(tree, 0)]
+    while level:
+        node, depth = level.pop()
+        count += 1
+        if count > MAX_NODES or depth > MAX_DEPTH:
+            raise Broken(node, "it is too large or nested too deeply for a reference")
+        level.extend((child, depth + 1) for child in ast.iter_child_nodes(node))
+
+
+class _Module:
+    """The module's own level: imports, constants, classes and the two functions."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.tree = tree
+        self.scope = Scope()
+
+    def check(self) -> None:
+        """Raises Broken at the first statement that is not allowed, or where something is missing."""
+        for node in self.tree.body:
+            if isinstance(node, ast.Assign):
+                self.scope.later |= {part.id for part in ast.walk(node.targets[0]) if isinstance(part, ast.Name)}
+        for node in self.tree.body:
+            self._statement(node)
+        missing = [name for name in NEEDED if name not in self.scope.defined]
+        if missing:
+            raise Broken(1, f"it defines no {', '.join(missing)}; a reference has {', '.join(NEEDED)}")
+
+    def _statement(self, node: ast.stmt) -> None:
+        match node:
+            case ast.Import() | ast.ImportFrom():
+                self._import(node)
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=value)
+                | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
+            ):
+                self._define(node, name)
+                if isinstance(node, ast.AnnAssign):
+                    check_annotation(self.scope, node.annotation)
+                Constant(self.scope).check(value)
+                self.scope.constants.add(name)
+            case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=parts)) if len(targets) == len(
+                parts
+            ):
+                for target, part in zip(targets, parts, strict=True):
+                    self._statement(ast.copy_location(ast.Assign(targets=[target], value=part), node))
+            case ast.ClassDef():
+                self._define(node, node.name)
+                check_class(self.scope, node)
+                self.scope.classes.add(node.name)
+            case ast.FunctionDef(name="get_inputs" | "get_init_inputs"):
+                self._define(node, node.name)
+                check_maker(self.scope, node)
+            case _ if is_docstring(node):
+                pass
+            case _:
+                raise Broken(node, f"{what(node)} may not stand at the top of a reference")
+
+    def _define(self, node: ast.stmt, name: str) -> None:
+        """A new name: none that means something already."""
+        if name not in NEEDED:
+            check_name(node, name)
+        if name in self.scope.defined or name in self.scope.aliases or name in BUILTINS or name in SPACES:
+            raise Broken(node, f"{name!r} is defined already")
+        self.scope.defined.add(name)
+
+    def _import(self, node: ast.Import | ast.ImportFrom) -> None:
+        if isinstance(node, ast.Import):
+            for item in node.names:
+                if item.name not in IMPORTS:
+                    raise Broken(node, f"import of {item.name}: only {', '.join(sorted(IMPORTS))} are allowed")
+                top = item.name if item.asname else item.name.split(".")[0]
+                self._alias(node, item.asname or top, top)
+            return
+        if node.level or node.module not in (*IMPORTS, "__future__"):
+            raise Broken(node, f"import from {node.module}: only {', '.join(sorted(IMPORTS))} are allowed")
+        for item in node.names:
+            if node.module == "__future__":
+                if item.name != "annotations":
+                    raise Broken(node, f"from __future__ import {item.name}: only annotations is allowed")
+                continue
+            dotted = f"{node.module}.{item.name}"
+            if dotted not in SPACES and not is_known(dotted):
+                raise Broken(node, f"{dotted} is not among the names that a reference may use")
+            self._alias(node, item.asname or item.name, dotted)
+
+    def _alias(self, node: ast.stmt, name: str, dotted: str) -> None:
+        check_name(node, name)
+        if self.scope.aliases.get(name, dotted) != dotted or name in self.scope.defined or name in BUILTINS:
+            raise Broken(node, f"{name!r} is defined already")
+        self.scope.aliases[name] = dotted

@@ -1,0 +1,48 @@
+"""`--policy chat:...`: what it names, and what is told of what it does not."""
+
+import pytest
+
+from warpsmith.agents.chat.grammar import ModelAddress, parse_crew
+from warpsmith.agents.registry import crew_of, make_policy
+from warpsmith.kernels.errors import UserError
+
+LOCAL = "http://127.0.0.1:11434/v1"
+
+
+def test_models_take_turns_and_roles_may_have_their_own() -> None:
+    crew = parse_crew(f"chat:qwen2.5:7b@{LOCAL}/,chat:gpt-5;memory=org/m@2@{LOCAL},big;writer=big")
+    a, b = ModelAddress("qwen2.5:7b", LOCAL), ModelAddress("gpt-5")
+    assert crew.models == (a, b)
+    assert [crew.pick("config", i) for i in range(4)] == [(a, 0), (b, 0), (a, 1), (b, 1)]
+    assert [crew.pick("memory", i)[0].model for i in range(2)] == ["org/m@2", "big"]
+    assert crew.pick("writer", 3) == (ModelAddress("big"), 3)
+    assert len(crew.everybody) == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("chat:", "a model is missing"),
+        ("chat:a,,b", "a model is missing"),
+        ("chat:a@", "no server"),
+        ("chat:a@localhost:8000/v1", "MODEL@http://"),
+        (f"chat:a@{LOCAL}@{LOCAL}", "two servers"),
+        ("chat:a b", "blank"),
+        ("chat:a;judge=b", "ROLE=MODEL"),
+        ("chat:a;memory", "ROLE=MODEL"),
+        ("chat:a;memory=", "a model is missing"),
+        ("chat:a;memory=b;memory=c", "given twice"),
+    ],
+)
+def test_wrong_grammar_says_what_and_how(text: str, said: str) -> None:
+    with pytest.raises(UserError, match=said) as raised:
+        crew_of(text)
+    assert raised.value.exit_code == 2
+    assert "chat:MODEL[@URL]" in str(raised.value)
+
+
+def test_names_without_models_need_nothing() -> None:
+    assert crew_of("builtin") is None
+    assert make_policy("builtin").name == "builtin"
+    with pytest.raises(UserError, match="chat:MODEL"):
+        crew_of("gpt-5")

@@ -1,0 +1,55 @@
+"""What a reference module that a model wrote may say: honest ones pass, every way out is refused unseen."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from reference.modules import ATTEMPTS, HONEST
+
+from warpsmith.kernels.overrides import run_module
+from warpsmith.kernels.reference.names import SPACES, TENSOR_METHODS, TENSOR_VALUES
+from warpsmith.kernels.reference.rules import reference_hash, refuse_reference
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_honest_modules_pass_and_run(name: str, tmp_path: Path) -> None:
+    text = HONEST[name]
+    assert refuse_reference(text) is None
+    made = run_module(text, tmp_path / "m.py", name=f"honest_{abs(hash(name))}", overrides={})
+    model = made.Model(*made.get_init_inputs())
+    model(*made.get_inputs())
+
+
+@pytest.mark.parametrize("name", ATTEMPTS)
+def test_ways_out_are_refused_with_their_line(name: str) -> None:
+    breach = refuse_reference(ATTEMPTS[name])
+    assert breach is not None
+    assert breach.line >= 1
+    assert str(breach).startswith(f"line {breach.line}: ")
+
+
+def test_there_are_enough_of_both() -> None:
+    assert len(HONEST) >= 15
+    assert len(ATTEMPTS) >= 40
+
+
+def test_the_lists_name_what_exists() -> None:
+    homes = {
+        **{"torch": torch, "torch.nn": torch.nn, "torch.nn.functional": torch.nn.functional},
+        **{"torch.nn.init": torch.nn.init, "torch.linalg": torch.linalg, "torch.special": torch.special},
+        "math": math,
+    }
+    for space, (functions, values) in SPACES.items():
+        assert [name for name in functions | values if not hasattr(homes[space], name)] == []
+    assert [name for name in TENSOR_METHODS | TENSOR_VALUES if not hasattr(torch.Tensor, name)] == []
+
+
+def test_the_hash_is_of_the_exact_text() -> None:
+    text = HONEST["softmax"]
+    assert reference_hash(text) != reference_hash(text + "\n")
+
+
+@pytest.mark.parametrize("text", ["", "\n", "x", "(", "é" * 30_000, "class Model: pass", "def get_inputs(): pass"])
+def test_what_is_no_module_is_refused(text: str) -> None:
+    assert refuse_reference(text) is not None
