@@ -11,7 +11,7 @@ demo: setup
 	$(BIN)/warpsmith optimize examples/softmax.py --budget 16
 
 test: setup-dev
-	$(BIN)/pytest -q -n $${WARPSMITH_JOBS:-2} --dist loadfile
+	$(BIN)/pytest -q -n $${WARPSMITH_JOBS:-3} --dist loadfile --no-loadscope-reorder
 
 test-slow: setup-dev
 	$(BIN)/pytest -q -m slow

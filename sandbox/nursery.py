@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from warpsmith.kernels import errors
-from warpsmith.sandbox import process
+from warpsmith.sandbox import process, stem
 from warpsmith.sandbox.isolation import cgroup
 from warpsmith.sandbox.isolation.folders import OwnFolder
 from warpsmith.sandbox.isolation.policy import Policy, memory_limit, requested
@@ -78,7 +78,7 @@ class Nursery:
         self._environment = scrubbed(os.environ) | dict(environment or {})
         self._folder: OwnFolder | None = None
         self._group: cgroup.Group | str = "off: not tried"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: stem.Child | None = None
         self._control: socket.socket | None = None
         self._talk = threading.Lock()
         """Whoever asks waits for the answer: workers ask from threads of their own."""
@@ -99,6 +99,8 @@ class Nursery:
     def fork(self) -> tuple[Runner, dict[str, Any]]:
         """A new runner and its isolation. SandboxError where the process is gone."""
         ours, theirs = socket.socketpair()
+        # Before the runner can write: what is sent without it does not tell the sender's id.
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         answer = self._ask(b"fork", theirs)
         theirs.close()
         if answer is None:
@@ -173,15 +175,8 @@ class Nursery:
         environment = self._environment | {"TMPDIR": policy.own[0], LOCKS_VARIABLE: policy.drop[0]}
         # A limit on file sizes would leave bytecode cut short, for every later import to stumble over.
         environment["PYTHONDONTWRITEBYTECODE"] = "1"
-        ours, theirs = socket.socketpair()
-        command = [sys.executable, "-P", "-m", "warpsmith.sandbox.process", str(theirs.fileno()), str(os.getpid())]
-        self._process = subprocess.Popen(
-            command, pass_fds=[theirs.fileno()], env=environment, start_new_session=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        )  # fmt: skip
-        theirs.close()
-        self._control = ours
-        threading.Thread(target=self._drain, args=(self._process,), daemon=True).start()
+        self._process, control = self._started(environment)
+        self._control = control
         if policy.profile != "bare":
             self._group = cgroup.make(memory_bytes=policy.memory_bytes, processes=policy.processes)
         if isinstance(self._group, cgroup.Group):
@@ -191,7 +186,23 @@ class Nursery:
                 self._group.remove()
                 self._group = f"off: {error.strerror}"
         with contextlib.suppress(OSError):
-            process.send(ours, {"policy": policy.document(), "modules": list(self._preload)})
+            process.send(control, {"policy": policy.document(), "modules": list(self._preload)})
+
+    def _started(self, environment: Mapping[str, str]) -> tuple[stem.Child, socket.socket]:
+        """The process, a fork where stems are kept, and the socket by which it is asked; its log is drained."""
+        ours, theirs = socket.socketpair()
+        reader, writer = os.pipe()
+        child: stem.Child | None = stem.fork(self._preload, environment, theirs, writer)
+        if child is None:
+            command = [sys.executable, "-P", "-m", "warpsmith.sandbox.process", str(theirs.fileno()), str(os.getpid())]
+            child = subprocess.Popen(
+                command, pass_fds=[theirs.fileno()], env=environment, start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=writer,
+            )  # fmt: skip
+        theirs.close()
+        os.close(writer)
+        threading.Thread(target=self._drain, args=(reader,), daemon=True).start()
+        return child, ours
 
     def _complete_policy(self) -> Policy:
         """The policy with a folder of its own, the profile asked for and a bound on memory."""
@@ -206,10 +217,9 @@ class Nursery:
             drop=(str(locks), *policy.drop),
         )  # fmt: skip
 
-    def _drain(self, child: subprocess.Popen[bytes]) -> None:
-        assert child.stderr is not None
-        with child.stderr as stream:
-            while part := os.read(stream.fileno(), 4096):
+    def _drain(self, reader: int) -> None:
+        with os.fdopen(reader, "rb", buffering=0) as stream:
+            while part := stream.read(4096):
                 self._log.append(part)
 
     def _await_ready(self) -> None:

@@ -7,6 +7,7 @@ or hung is replaced by a fork in well under a second. Everything here dies with 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import json
@@ -16,9 +17,10 @@ import signal
 import socket
 import struct
 import sys
+import tempfile
 import threading
 import traceback
-from typing import Any
+from typing import Any, NoReturn
 
 from warpsmith.kernels import jail
 from warpsmith.sandbox.isolation.namespaces import bubblewrap
@@ -128,15 +130,19 @@ def _run(sock: socket.socket, parent: int, policy: Policy, settled: dict[str, st
     _serve(sock, isolation.document())
 
 
-def _nursery(control: socket.socket, modules: list[str], policy: Policy, settled: dict[str, str]) -> None:
-    """Imports the modules (those marked `?` if they are there), then forks a runner for each socket that
-    the host sends."""
+def _import(modules: list[str]) -> None:
+    """Imports the modules, those marked `?` if they are there."""
     for name in modules:
         try:
             importlib.import_module(name.removeprefix("?"))
         except ImportError:
             if not name.startswith("?"):
                 raise
+
+
+def _nursery(control: socket.socket, modules: list[str], policy: Policy, settled: dict[str, str]) -> None:
+    """Imports the modules, then forks a runner for each socket that the host sends."""
+    _import(modules)
     send(control, {"ready": os.getpid()})
     ended: dict[int, int] = {}
     while True:
@@ -176,11 +182,57 @@ def _fork(control: socket.socket, handle: int, policy: Policy, settled: dict[str
         os._exit(1)
 
 
+def _stem(control: socket.socket) -> None:
+    """Imports what nurseries need, then forks one for each control socket that the host sends; see
+    `warpsmith.sandbox.stem`."""
+    message = receive(control)
+    # Whether a module is missing is for the nursery to say.
+    with contextlib.suppress(ImportError):
+        _import(message["modules"] if message is not None else [])
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    stem = os.getpid()
+    while True:
+        request, handles, _, _ = socket.recv_fds(control, 4, 2)
+        wanted = receive(control) if request else None
+        if wanted is None:
+            return
+        pid = os.fork()
+        if pid == 0:
+            control.close()
+            _begin(handles, wanted, stem)
+        for handle in handles:
+            os.close(handle)
+        send(control, {"pid": pid})
+
+
+def _begin(handles: list[int], wanted: dict[str, Any], stem: int) -> NoReturn:
+    """The whole life of a nursery that was forked: as if it had been started with this environment in this folder."""
+    try:
+        os.setsid()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.dup2(handles[1], 2)
+        os.close(handles[1])
+        os.set_inheritable(handles[0], True)
+        os.environ.clear()
+        os.environ.update(wanted["environment"])
+        tempfile.tempdir = None
+        os.chdir(wanted["folder"])
+        main([str(handles[0]), str(stem)])
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
 def main(arguments: list[str]) -> None:
-    """Entry point of the nursery."""
+    """Entry point of the nursery, and of its stem."""
     _die_with(int(arguments[1]) or None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     control = socket.socket(fileno=int(arguments[0]))
+    if arguments[2:] == ["stem"]:
+        _stem(control)
+        return
     wrapped = os.environ.pop(_MESSAGE, None)
     message = json.loads(wrapped) if wrapped else receive(control)
     if message is None:

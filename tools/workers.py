@@ -77,7 +77,9 @@ def preload_modules(target: Target) -> tuple[str, ...]:
     """What the nursery imports before it forks. None of it may initialise CUDA."""
     common = ("torch", "warpsmith.tools.verification.verify")
     where = (
-        ("?cupy", "warpsmith.tools.measurement.timing")
+        # torch's seeding enters its compiler: imported by a runner it would cost seconds, and keep the frames that were
+        # on the stack, with gigabytes of inputs in them.
+        ("?cupy", "?torch._dynamo", "warpsmith.tools.measurement.timing")
         if target.kind == "gpu"
         else ("warpsmith.sandbox.emulator.backend",)
     )

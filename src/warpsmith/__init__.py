@@ -10,11 +10,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from warpsmith.app.api import optimize
     from warpsmith.kernels.problem import load_problem
+    from warpsmith.sandbox.stem import imports_kept
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "load_problem", "optimize"]
+__all__ = ["__version__", "imports_kept", "load_problem", "optimize"]
 
-_HOMES = {"optimize": "warpsmith.app.api", "load_problem": "warpsmith.kernels.problem"}
+_HOMES = {
+    "imports_kept": "warpsmith.sandbox.stem",
+    "load_problem": "warpsmith.kernels.problem",
+    "optimize": "warpsmith.app.api",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -4,21 +4,19 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from support.command import Run
+from support.command import Run, forked, started
 from support.problems import problem
 
 
-def command_in(folder: Path) -> Run:
+def command_in(folder: Path, start: Run = forked) -> Run:
     """`warpsmith(*args, env=...)` in a folder, with a compile cache of its own."""
 
     def run(*args: str | Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         surroundings = os.environ | {"WARPSMITH_CACHE": str(folder / "cache")} | (env or {})
-        command = [sys.executable, "-P", "-m", "warpsmith", *map(str, args)]
-        return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=surroundings, check=False)
+        return start(args, folder, surroundings)
 
     return run
 
@@ -34,7 +32,7 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with `good.py` and, in `run`, a finished run of it. Tests take copies."""
     folder = tmp_path_factory.mktemp("made")
     (folder / "good.py").write_text(problem())
-    done = command_in(folder)("optimize", "good.py", "--device", "cpu", "--budget", "2", "--json")
+    done = command_in(folder, started)("optimize", "good.py", "--device", "cpu", "--budget", "2", "--json")
     assert done.returncode == 0, done.stderr
     shutil.move(str(folder / json.loads(done.stdout)["run"]), folder / "run")
     return folder

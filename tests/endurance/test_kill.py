@@ -43,6 +43,7 @@ def besieged(folder: Path, seed: int, kills: int, **options: bool) -> list[Siege
     return sieges
 
 
+@pytest.mark.timeout(1800)
 def test_ten_kills(tmp_path: Path) -> None:
     sieges = besieged(tmp_path, seed=1, kills=10)
     assert sum(len(siege.kills) for siege in sieges) >= 10

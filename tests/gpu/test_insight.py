@@ -6,6 +6,7 @@ import gpu_candidates as kernels
 import pytest
 
 from warpsmith.kernels.records import Buffer, KernelStep, LibraryStep
+from warpsmith.sandbox.cuda.facts import device_model
 from warpsmith.tools.profiling.counters import BY_NAME, standard
 from warpsmith.tools.profiling.counters_ncu import NcuRefused, probe, profile
 from warpsmith.tools.profiling.insight import Insight
@@ -52,7 +53,8 @@ def test_a_library_call_alone_is_the_librarys(tmp_path):
 
 
 def test_one_own_kernel_needs_no_measuring(tmp_path):
-    outcome = judged(tmp_path, kernels.candidate(kernels.SOFTMAX, kernels.step("softmax")), problem=kernels.PROBLEM)
+    candidate = kernels.candidate(kernels.SOFTMAX, kernels.step("softmax"))
+    outcome = judged(tmp_path, candidate, problem=kernels.PROBLEM, insight=Insight(device_model()))
     assert outcome.own_share == 1.0
     assert outcome.steps_us is None
     assert outcome.counters.source == "static"

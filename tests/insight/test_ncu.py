@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.problems import problem
+from support.processes import alive, wait_until
 from support.scripts import benchmark
 
 from warpsmith.app.workbench import bench_for
@@ -273,12 +274,4 @@ def test_the_runner_ends_with_the_process_that_asked(tmp_path: Path) -> None:
 
 def ended(pid: int) -> bool:
     """Whether a process is gone (or a zombie) within a while."""
-    for _ in range(100):
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except FileNotFoundError:
-            return True
-        if state == "Z":
-            return True
-        time.sleep(0.05)
-    return False
+    return wait_until(lambda: not alive(pid), 30)

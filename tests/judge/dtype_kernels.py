@@ -23,10 +23,10 @@ ROW = "int r = threadIdx.x + blockIdx.x * blockDim.x;"
 SIXTEEN = {
     "softmax": (
         "torch.softmax(x, 1)",
-        "[torch.randn(8, 40).to(T)]",
+        "[torch.randn(64, 40).to(T)]",
         (
             "const T* x, T* y",
-            ROW + "if (r < 8) { float m = -3e38f, s = 0; for (int i = 0; i < 40; ++i) m = fmaxf(m, F(x[r * 40 + i]));"
+            ROW + "if (r < 64) { float m = -3e38f, s = 0; for (int i = 0; i < 40; ++i) m = fmaxf(m, F(x[r * 40 + i]));"
             "for (int i = 0; i < 40; ++i) s += EXP; for (int i = 0; i < 40; ++i) y[r * 40 + i] = R(EXP / s); }",
         ),
         {"EXP": "expf(F(x[r * 40 + i]) - m)"},

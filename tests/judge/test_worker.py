@@ -6,10 +6,10 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from support.processes import alive, wait_until
 
 from warpsmith.kernels.errors import EnvironmentError_, SandboxTimeout, UserError, WorkerDied
 from warpsmith.sandbox.isolation.policy import Policy
@@ -28,19 +28,8 @@ def with_worker(work):
     return asyncio.run(body())
 
 
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
 def gone(pid: int) -> bool:
-    for _ in range(100):
-        if not alive(pid):
-            return True
-        time.sleep(0.05)
-    return False
+    return wait_until(lambda: not alive(pid), 60)
 
 
 def test_answers_keep_state_and_large_data_until_retired():

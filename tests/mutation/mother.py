@@ -14,7 +14,8 @@ import traceback
 from pathlib import Path
 
 HEAVY = ("torch", "numpy", "pydantic", "jinja2", "filelock", "tree_sitter", "tree_sitter_cuda", "elftools.elf.elffile",
-         "langgraph.graph", "torch.export")  # fmt: skip
+         "langgraph.graph", "torch.export", "torch._dynamo", "torch._inductor.decomposition",
+         "torch._functorch.aot_autograd", "networkx")  # fmt: skip
 
 PATIENCE_S = 240
 """A mutant may make a check wait for ever."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,11 +18,17 @@ _LITTLE = 0.01
 """Share of the spread of the values that the deviations of such integers stay below."""
 _TELLING = 0.5
 """Share of an input's values that may equal the one at the right position, unless that is the extremum."""
+_FOLLOWING = 0.9
+"""Share of positions that have to move with the values they are positions of: rounding may decide some anew."""
 _NEAR = 2.0
 """Mean deviation up to which integers count as rounded; positions of nearly equal values lie anywhere."""
 _EXACT_ROOM = 4
 """Times the share of integers at which eager differs from float64 that a candidate may have: which elements lie
 so near to a step that rounding decides is a matter of the order of operations."""
+
+
+Rerun = Callable[[list[Any]], torch.Tensor | None]
+"""The same output of the module on other inputs; None where it refuses them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +84,16 @@ def wider_exact(first: ExactYardstick, other: ExactYardstick) -> ExactYardstick:
 
 
 def compare_exact(
-    value: torch.Tensor, reference: torch.Tensor | Sealed, measure: ExactYardstick, inputs: Sequence[Any]
+    value: torch.Tensor,
+    reference: torch.Tensor | Sealed,
+    measure: ExactYardstick,
+    inputs: Sequence[Any],
+    again: Rerun | None = None,
 ) -> Comparison:
     """Each integer or boolean must equal what float64 or what eager gives. Two things excuse others: both are
     positions of equal values along a dimension of an input (either of the tied positions is right), or they are
-    about as few and as near as the elements at which eager itself rounds to another integer than float64."""
+    about as few and as near as the elements at which eager itself rounds to another integer than float64. `again` is
+    asked where positions are not those of an extremum: whether they move with what they are positions of."""
     if value.dtype is torch.bool and value.numel() and int(value.view(torch.uint8).max()) > 1:
         # Torch reads such a byte as true here and as its bits there.
         return Comparison(None, None, "some booleans are stored as bytes that are neither 0 nor 1")
@@ -98,7 +109,7 @@ def compare_exact(
         return Comparison(None, 0.0)
     if _excused(measure, value.numel(), wrong, far, apart):
         return Comparison(None, apart)
-    if value.dtype is not torch.bool and _tied(value, opened(reference), opened(measure.eager), inputs):
+    if value.dtype is not torch.bool and _tied(value, opened(reference), opened(measure.eager), inputs, again):
         return Comparison(None, 0.0)
     what = "booleans" if value.dtype is torch.bool else "integers"
     return Comparison(None, None, f"{wrong} of {value.numel()} {what} equal neither float64's nor eager's")
@@ -136,7 +147,9 @@ def _largest(errors: torch.Tensor) -> float:
     return float(errors.max()) if errors.numel() else 0.0
 
 
-def _tied(value: torch.Tensor, reference: torch.Tensor, eager: torch.Tensor, inputs: Sequence[Any]) -> bool:
+def _tied(
+    value: torch.Tensor, reference: torch.Tensor, eager: torch.Tensor, inputs: Sequence[Any], again: Rerun | None
+) -> bool:
     """Whether some input has equal values at both positions, along one of its dimensions, wherever eager's
     position is not the one given."""
     truth = reference.to(value.device).long()
@@ -145,8 +158,9 @@ def _tied(value: torch.Tensor, reference: torch.Tensor, eager: torch.Tensor, inp
         if not isinstance(tensor, torch.Tensor):
             continue
         for dim in range(tensor.dim()):
-            both = _fits(tensor, dim, index) and _fits(tensor, dim, truth)
-            if both and _equal_at(tensor, dim, index, truth):
+            if not (_fits(tensor, dim, index) and _fits(tensor, dim, truth) and _equal_at(tensor, dim, index, truth)):
+                continue
+            if _extreme_at(tensor, dim, truth) or (again is not None and _follows(tensor, dim, truth, inputs, again)):
                 return True
     return False
 
@@ -162,14 +176,36 @@ def _fits(tensor: torch.Tensor, dim: int, index: torch.Tensor) -> bool:
 def _equal_at(tensor: torch.Tensor, dim: int, index: torch.Tensor, truth: torch.Tensor) -> bool:
     """Whether the values are equal, and tell the right positions from others: in a mask that is zero throughout all
     positions are alike, whatever they are positions of."""
-    shape = [1 if d == dim else size for d, size in enumerate(tensor.shape)]
-    found, expected = (tensor.gather(dim, at.reshape(shape)) for at in (index, truth))
-    if not torch.equal(found, expected):
+    expected = _at(tensor, dim, truth)
+    if not torch.equal(_at(tensor, dim, index), expected):
         return False
-    alike = (tensor == expected).double().mean()
-    if float(alike) < _TELLING:
+    if float((tensor == expected).double().mean()) < _TELLING:
         return True
-    extreme = torch.equal(expected, tensor.amax(dim, keepdim=True)) or torch.equal(
-        expected, tensor.amin(dim, keepdim=True)
-    )
-    return extreme and bool((tensor != expected).any())
+    return _extreme_at(tensor, dim, truth) and bool((tensor != expected).any())
+
+
+def _at(tensor: torch.Tensor, dim: int, index: torch.Tensor) -> torch.Tensor:
+    """The values at positions along a dimension, which is kept."""
+    return tensor.gather(dim, index.reshape([1 if d == dim else size for d, size in enumerate(tensor.shape)]))
+
+
+def _extreme_at(tensor: torch.Tensor, dim: int, index: torch.Tensor) -> bool:
+    """Whether the largest, or the smallest, values along a dimension lie at these positions."""
+    if tensor.is_complex():
+        return False
+    found = _at(tensor, dim, index)
+    return torch.equal(found, tensor.amax(dim, keepdim=True)) or torch.equal(found, tensor.amin(dim, keepdim=True))
+
+
+def _follows(tensor: torch.Tensor, dim: int, truth: torch.Tensor, inputs: Sequence[Any], again: Rerun) -> bool:
+    """Whether the module finds the same values where an input, and what has its shape, runs the other way: counts and
+    codes that happen to lie in range do not."""
+    turned = [
+        value.flip(dim) if isinstance(value, torch.Tensor) and value.shape == tensor.shape else value
+        for value in inputs
+    ]
+    other = again(turned)
+    if other is None or other.shape != truth.shape or not _fits(tensor, dim, other):
+        return False
+    moved = tensor.shape[dim] - 1 - other.long()
+    return float((_at(tensor, dim, moved) == _at(tensor, dim, truth)).double().mean()) >= _FOLLOWING

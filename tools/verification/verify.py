@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ from warpsmith.kernels.problem import Instance
 from warpsmith.kernels.records import CompileReport, Counters, Failure, KernelStep, LaunchPlan, VerifyReport
 from warpsmith.sandbox.backend import Loaded
 from warpsmith.tools.rules.ptx_order import order_may_show
+from warpsmith.tools.verification import oracle
 from warpsmith.tools.verification.checksums import same_bits
 from warpsmith.tools.verification.compare import LIMITS, Comparison, Yardstick, compare, difference
 from warpsmith.tools.verification.compare_exact import ExactYardstick, compare_exact
@@ -91,7 +93,7 @@ def verify(
     if level == "full":
         session.renew()
     loaded = session.backend.load(report, plan)
-    atomics = _order_may_show(report, plan)
+    atomics = partial(_order_may_show, report, plan)
     progress = _judge_sets(session, loaded, level, atomics)
     if progress.failure is not None and progress.failure.stage == "verify" and session.spoilt():
         # An earlier candidate may have written into inputs or references: a verdict needs whole ones.
@@ -118,8 +120,10 @@ def verify(
     return verdict, [*dict.fromkeys([*progress.warnings, *dropped])]
 
 
-def _judge_sets(session: Session, loaded: Loaded, level: Literal["quick", "full"], atomics: bool) -> _Progress:
-    """Runs the kinds of a level until one fails."""
+def _judge_sets(
+    session: Session, loaded: Loaded, level: Literal["quick", "full"], atomics: Callable[[], bool]
+) -> _Progress:
+    """Runs the kinds of a level until one fails. `atomics` tells whether the order of threads may show in results."""
     progress = _Progress()
     inputs: InputSet | None = None
     for name in session.names(level):
@@ -132,7 +136,9 @@ def _judge_sets(session: Session, loaded: Loaded, level: Literal["quick", "full"
     return progress
 
 
-def _check(session: Session, loaded: Loaded, inputs: InputSet, progress: _Progress, twice: bool, atomics: bool) -> bool:
+def _check(
+    session: Session, loaded: Loaded, inputs: InputSet, progress: _Progress, twice: bool, atomics: Callable[[], bool]
+) -> bool:
     """One input set: run, look for damage, compare; with `twice`, run again over another poison, compare
     bits."""
     first, second = session.outputs(inputs.layouts)
@@ -150,7 +156,7 @@ def _check(session: Session, loaded: Loaded, inputs: InputSet, progress: _Progre
 
 def _repeats(
     loaded: Loaded, inputs: InputSet, first: GuardedOutputs, second: GuardedOutputs | None, progress: _Progress,
-    atomics: bool,
+    atomics: Callable[[], bool],
 ) -> bool:  # fmt: skip
     """A second run over another poison gives the same bits. Without a second buffer the first one is used again, and
     digests under a secret key stand for what was in it."""
@@ -165,15 +171,14 @@ def _repeats(
         return False
     if not same():
         reordered = progress.reordered != was_reordered
-        tries = _TRIES if atomics else 1
-        found = _by_order(inputs) if reordered else _differs(loaded, inputs, again, same, tries=tries)
+        found = _by_order(inputs) if reordered else _differs(loaded, inputs, again, same, atomics)
         progress.failure = found
         if found.kind != "nondeterministic":
             return False
         if second is not None:
             by_place = None if reordered else _by_place(loaded, inputs, first, second)
             progress.failure = by_place or _apart(inputs, first, second) or found
-        if progress.failure is found and atomics and _ran_atomics(progress.counters):
+        if progress.failure is found and _ran_atomics(progress.counters) and atomics():
             progress.warnings.append(found.message)
             progress.failure = None
     return progress.failure is None
@@ -276,16 +281,28 @@ def compare_output(inputs: InputSet, index: int, value: torch.Tensor) -> Compari
     """One output against its reference by the rule of its dtype."""
     measure, reference = inputs.yardsticks[index], inputs.references[index]
     if isinstance(measure, ExactYardstick):
-        return compare_exact(value, reference, measure, inputs.inputs)
+        return compare_exact(value, reference, measure, inputs.inputs, lambda other: _rerun(inputs, index, other))
     return compare(value, reference, measure, by_ratio=inputs.kind.zero_mean, whole=inputs.kind.name == WHOLE)
 
 
+def _rerun(inputs: InputSet, index: int, other: list[Any]) -> torch.Tensor | None:
+    """An output of the module on other inputs, or None where it refuses them."""
+    try:
+        return oracle.eager(inputs.instance, other)[index]
+    except oracle.Undefined:
+        return None
+
+
 def _differs(
-    loaded: Loaded, inputs: InputSet, outputs: GuardedOutputs, same: Callable[[], bool], *, tries: int
+    loaded: Loaded,
+    inputs: InputSet,
+    outputs: GuardedOutputs,
+    same: Callable[[], bool],
+    atomics: Callable[[], bool],
 ) -> Failure:
     """Two right results with different bits: the poison shows in them, or the order of the threads does. Sums of
     atomics may have the same bits twice by chance, so they are tried more often."""
-    for _ in range(tries):
+    for _ in range(_TRIES if atomics() else 1):
         outputs.poison(_FIRST_POISON)
         result = loaded.launch({**inputs.arguments(), **outputs.named()}, poison=_FIRST_POISON)
         if result.failure is not None:
