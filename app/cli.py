@@ -196,8 +196,8 @@ def optimize(
         problem=module, device=device.value, arch=arch, overrides=_overrides(set_), inputs=inputs,
         mode=mode.value, precision=precision.value, policy=policy, budget=budget, verdicts=verdicts,
         minutes=minutes, max_cost=max_cost, max_tokens=max_tokens, max_calls=max_calls,
-        counters=counters.value, resume=resume, start=start, plan=plan, seed=seed, out=out,
-        jobs=jobs, given=_given(ctx),
+        counters=counters.value, resume=resume, start=start, plan=plan, seed=seed, out=out, jobs=jobs,
+        given=_given(ctx),
     )  # fmt: skip
     with display:
         raise typer.Exit(run_optimize(settings, display))

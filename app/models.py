@@ -40,13 +40,13 @@ def open_policy(
         yield given or make_policy(name)
         return
     with contextlib.ExitStack() as stack:
-        askers = _askers(crew, ReplyStore(store.folder), Account(caps), stack)
+        askers = open_askers(crew, ReplyStore(store.folder), Account(caps), stack)
         problem = problem_text(bench.plan(), bench.graph, bench.floor_us or 0.0) if specs else NO_REGION
         resources = PolicyResources(askers.__getitem__, _emit(store, display), bench.machine.model, problem)
         yield make_policy(name, resources)
 
 
-def _askers(
+def open_askers(
     crew: Crew, kept: ReplyStore, account: Account, stack: contextlib.ExitStack
 ) -> dict[ModelAddress, ChatAsker]:
     """One for each model; they share kept replies and account, and close with the stack."""

@@ -148,10 +148,10 @@ def optimize_bench(
     given = start.candidate(bench.operands, scratch_bytes=bench.foreign.scratch_bytes) if start else None
     writes = isinstance(policy, Writer) if policy is not None else crew_of(settings.policy) is not None
     specs = specs_or_none(bench, writes=writes)
-    if settings.resume is None:
-        store = _new_run(bench, specs, settings, given)
-    else:
+    if settings.resume is not None:
         store = _old_run(settings.resume, bench, settings)
+    else:
+        store = _new_run(bench, specs, settings, given)
     with store, interrupt_says(f"everything finished so far is kept; go on with --resume {store.folder}"):
         if given is not None:
             store.put_candidate(given)

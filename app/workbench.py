@@ -144,7 +144,7 @@ def open_bench(
 def bench_for(
     problem: Problem, *, device: str, arch: str | None, jobs: int | None = None, approval: Approval | None = None
 ) -> Bench:
-    """The same for a problem that is loaded already, with the approval of one that a model wrote. `jobs`: None takes
+    """The same for a problem that is loaded already; with the approval of one that a model wrote. `jobs`: None takes
     what the machine's cores allow."""
     machine = find_machine(device, arch)
     jobs = jobs or default_jobs()

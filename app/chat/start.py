@@ -13,6 +13,7 @@ from typing import Any
 from warpsmith.agents.builtin import BuiltinPolicy
 from warpsmith.agents.registry import crew_of
 from warpsmith.app.chat import show
+from warpsmith.app.chat.describe import described
 from warpsmith.app.chat.desk import Desk
 from warpsmith.app.chat.judge import LateEvaluator
 from warpsmith.app.chat.launch_dialogue import settled_plan
@@ -22,12 +23,12 @@ from warpsmith.app.chat.screen import Screen
 from warpsmith.app.chat.session import Mode, Session
 from warpsmith.app.freeform import means_for, specs_or_none
 from warpsmith.app.optimize import OptimizeSettings
+from warpsmith.app.reference import reopened
 from warpsmith.app.report_space import space_document
 from warpsmith.app.start import read_start
 from warpsmith.app.workbench import Bench, bench_for, open_bench, open_run, write_manifest
 from warpsmith.graph.interactive import interactive
 from warpsmith.graph.state import SearchSettings
-from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.family import KernelSpec
 from warpsmith.tools.export import problem_of
 from warpsmith.tools.runs.store import RunStore
@@ -66,13 +67,14 @@ async def _new(settings: ChatSettings, desk: Desk) -> str | None:
     """A session on a new run; returns the run to go on with, if the person wants another."""
     search, screen = settings.search, desk.screen
     start = read_start(search.start, search.plan) if search.start is not None else None
-    if not search.problem:
-        raise UserError("warpsmith chat PROBLEM: name a problem file, or -c to continue the last session")
-    screen.line(f"reading {search.problem} ...", "dim")
-    bench = open_bench(
-        search.problem, device=search.device, arch=search.arch, overrides=search.overrides,
-        inputs=search.inputs, mode=search.mode,
-    )  # fmt: skip
+    if search.problem:
+        screen.line(f"reading {search.problem} ...", "dim")
+        bench = open_bench(
+            search.problem, device=search.device, arch=search.arch, overrides=search.overrides,
+            inputs=search.inputs, mode=search.mode,
+        )  # fmt: skip
+    else:
+        bench = await described(desk, search)
     if start is not None and start.plan is None:
         start = await settled_plan(desk, start, bench.operands)
     given = start.candidate(bench.operands, scratch_bytes=bench.foreign.scratch_bytes) if start else None
@@ -81,6 +83,7 @@ async def _new(settings: ChatSettings, desk: Desk) -> str | None:
     config: dict[str, Any] = search.config() | {
         "problem": bench.problem.ref.model_dump(mode="json"), "given": search.problem, "chat": True,
         "space": space_document(specs, bench.machine.model), "start_candidate": given.id if given else None,
+        "approval": bench.approval.document() if bench.approval else None,
     }  # fmt: skip
     write_manifest(store, bench, config, search.seed)
     with store:
@@ -93,7 +96,8 @@ async def _known(settings: ChatSettings, folder: Path, desk: Desk) -> str | None
     """A session on a run that exists, with the problem and the machine it was made for."""
     desk.screen.line(f"continuing {folder} ...", "dim")
     with RunStore.open(folder, writable=False) as store:
-        manifest, problem = store.manifest(), problem_of(store)
+        manifest = store.manifest()
+        problem = reopened(manifest.config) or problem_of(store)
     kind, _, _ = manifest.device.partition(":")
     bench = bench_for(problem, device="gpu" if kind == "gpu" else "cpu", arch=manifest.arch)
     before = manifest.config

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import tempfile
 from collections.abc import Mapping
@@ -24,8 +25,9 @@ PROBLEM = "WARPSMITH_STUDIO_PROBLEM"
 BUDGET = 16
 
 
+@functools.cache
 def make_graph() -> Compiled:
-    """The graph with everything it works with. Start it with the input `{"gated": true}` to approve every round; answer
+    """The one graph of the process (servers ask for it at every run), with everything it works with. Start it with the input `{"gated": true}` to approve every round; answer
     its interrupts with `{"approved": true}` or `{"approved": false, "reason": "..."}`."""
     problem = os.environ.get(PROBLEM)
     context = _of_problem(problem) if problem else _synthetic()

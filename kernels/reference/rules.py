@@ -121,10 +121,8 @@ class _Module:
                     check_annotation(self.scope, node.annotation)
                 Constant(self.scope).check(value)
                 self.scope.constants.add(name)
-            case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=parts)) if len(targets) == len(
-                parts
-            ):
-                for target, part in zip(targets, parts, strict=True):
+            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if len(names) == len(values):
+                for target, part in zip(names, values, strict=True):
                     self._statement(ast.copy_location(ast.Assign(targets=[target], value=part), node))
             case ast.ClassDef():
                 self._define(node, node.name)
