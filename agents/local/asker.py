@@ -16,7 +16,17 @@ from warpsmith.agents.llm.endpoint import Endpoint
 from warpsmith.agents.llm.forms import instructed, wire_schema
 from warpsmith.agents.llm.kept import kept_answer
 from warpsmith.agents.llm.parse import Invalid, Parsed, parse_reply
-from warpsmith.agents.llm.records import Answer, Call, Interrupted, Message, NoReply, Question, ServerUnusable, Usage
+from warpsmith.agents.llm.records import (
+    Answer,
+    Call,
+    CapReached,
+    Interrupted,
+    Message,
+    NoReply,
+    Question,
+    ServerUnusable,
+    Usage,
+)
 from warpsmith.agents.llm.replies import ReplyStore, exchange_key, question_key, sha256
 from warpsmith.agents.llm.wire import RawReply
 from warpsmith.agents.local.address import ModelFiles, Settings
@@ -106,6 +116,8 @@ class LocalAsker:
         admission = self.account.admit(self.endpoint, len(prompt), room)
         call: Call | None = None
         try:
+            if admission.room < room:
+                raise self._too_little(admission, room)
             started = time.monotonic()
             written = self._written(model, question, key, prompt, grammar, admission, epoch)
             raw = _raw(written, len(prompt), time.monotonic() - started)
@@ -117,6 +129,11 @@ class LocalAsker:
             self.store.give_up(key, verdict.reason)
             raise NoReply(f"{self.name}: {verdict.reason}", (call,))
         return Answer(verdict.value, written.text, (call,), replayed=False)
+
+    def _too_little(self, admission: Admission, room: int) -> CapReached:
+        """A reply that is cut off is worth nothing: better none."""
+        cap, left = self.account.caps.max_tokens, admission.room
+        return CapReached(f"--max-tokens {cap} is reached: {left} left, a reply may need {room}", "tokens")
 
     def _code(self, question: Question[Any], model: LocalModel) -> tuple[str, ...]:
         """The fields of code that the model is asked for."""

@@ -198,7 +198,8 @@ class Grammar:
         if kind == "string":
             return around + self._text_limit
         if kind == "array":
-            return around + schema.get("maxItems", MOST_ITEMS) * self._most(schema.get("items", {}), "", ", ", "]")
+            items: int = schema.get("maxItems", MOST_ITEMS)
+            return around + items * self._most(schema.get("items", {}), "", ", ", "]")
         return around + MOST_DIGITS
 
 

@@ -148,7 +148,7 @@ def load(files: ModelFiles, settings: Settings, version: str = "") -> LocalModel
             if files.gguf is not None and hasattr(transformers, "GgufConfig"):
                 # Packed weights are unpacked again in every product: slow, and no gradient passes.
                 known["quantization_config"] = transformers.GgufConfig(dequantize=True)
-            model = transformers.AutoModelForCausalLM.from_pretrained(
+            model: Any = transformers.AutoModelForCausalLM.from_pretrained(
                 str(files.folder), dtype=getattr(torch, settings.dtype), **known
             )
         return LocalModel(model.to(device), tokenizer, version)
@@ -189,8 +189,9 @@ def _quietly() -> Iterator[None]:
     """Without progress bars and remarks: the errors are raised."""
     from transformers.utils import logging
 
+    quiet: Any = logging.set_verbosity_error
     before = logging.get_verbosity()
-    logging.set_verbosity_error()
+    quiet()
     try:
         with contextlib.redirect_stderr(io.StringIO()):
             yield
