@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 from local.conftest import EXACT
+from support.command import command
 
 from warpsmith.agents.chat.grammar import ModelAddress
 from warpsmith.agents.local.address import Settings, find_model, parse
 from warpsmith.agents.local.model import load
 from warpsmith.agents.registry import crew_of
 from warpsmith.kernels.errors import UserError
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "softmax.py"
 
 
 def refused(text: str) -> str:
@@ -83,3 +86,10 @@ def test_kept_replies_outlive_a_move_of_the_model(folder: Path, tmp_path: Path) 
     config = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps(config | {"rope_theta": 5.0}))
     assert find_model(copy).endpoint() != find_model(folder).endpoint()
+
+
+def test_the_command_says_so(tmp_path: Path) -> None:
+    done = command("optimize", EXAMPLE, "--policy", f"local:{tmp_path / 'nothing'}", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "no such file or folder" in done.stderr
+    assert "Traceback" not in done.stderr
