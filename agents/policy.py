@@ -188,6 +188,14 @@ class Writer(Protocol):
         and the complaint; else `request.writing.base`, if any, is what to improve on. Pure, as `propose` is."""
 
 
+@runtime_checkable
+class Interruptible(Protocol):
+    """A policy whose answers may take long."""
+
+    def interrupt(self) -> None:
+        """Breaks off the questions under way, from any thread; each raises."""
+
+
 def proposal(space: SearchSpace, values: Values, base: Trial | None, why: str) -> Proposal:
     """A proposal whose edits are the difference to the base (or to the naive kernel), split by owner. Code slots that
     `values` does not name keep the base's text."""

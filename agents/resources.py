@@ -51,6 +51,8 @@ class PolicyResources:
     """Takes the events `ask`, `text`, `reply`, `reply_failed`, `filled`. Called from the asking thread for `text`."""
     device: DeviceModel
     problem: ProblemText
+    interrupt: Callable[[], None] = lambda: None
+    """Breaks off all questions under way."""
 
 
 def problem_text(plan: Plan, graph: OpGraph, floor_us: float) -> ProblemText:

@@ -109,6 +109,12 @@ MaxTokensOpt = Annotated[
     int | None, typer.Option("--max-tokens", min=0, help="Tokens for chat models, prompts and replies together.")
 ]
 MaxCallsOpt = Annotated[int | None, typer.Option("--max-calls", min=0, help="Requests to chat models.")]
+PriceOpt = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--price", metavar="[MODEL=]IN/OUT", help="What a chat model costs, in USD per million tokens; repeatable."
+    ),
+]
 OutOpt = Annotated[Path, typer.Option("--out", help="Folder for run folders.")]
 JobsOpt = Annotated[
     int | None,
@@ -173,6 +179,7 @@ def optimize(
     max_cost: MaxCostOpt = None,
     max_tokens: MaxTokensOpt = None,
     max_calls: MaxCallsOpt = None,
+    price: PriceOpt = None,
     counters: Annotated[
         CountersChoice,
         typer.Option("--counters", help="Full verdicts profiled with ncu on a GPU, where it is permitted (5 s each)."),
@@ -197,6 +204,7 @@ def optimize(
         problem=module, device=device.value, arch=arch, overrides=_overrides(set_), inputs=inputs,
         mode=mode.value, precision=precision.value, policy=policy, budget=budget, verdicts=verdicts,
         minutes=minutes, max_cost=max_cost, max_tokens=max_tokens, max_calls=max_calls,
+        price=tuple(price or ()),
         counters=counters.value, resume=resume, start=start, plan=plan, seed=seed, out=out, jobs=jobs,
         given=_given(ctx),
     )  # fmt: skip
@@ -233,6 +241,7 @@ def chat(
     max_cost: MaxCostOpt = None,
     max_tokens: MaxTokensOpt = None,
     max_calls: MaxCallsOpt = None,
+    price: PriceOpt = None,
     seed: SeedOpt = 0,
     out: OutOpt = Path("runs"),
 ) -> None:
@@ -250,7 +259,7 @@ def chat(
     search = OptimizeSettings(
         problem=module or "", device=device.value, arch=arch, overrides=_overrides(set_), inputs=inputs,
         mode=mode.value, policy=policy, budget=budget, verdicts=verdicts, minutes=minutes, max_cost=max_cost,
-        max_tokens=max_tokens, max_calls=max_calls, start=start, seed=seed, out=out,
+        max_tokens=max_tokens, max_calls=max_calls, price=tuple(price or ()), start=start, seed=seed, out=out,
     )  # fmt: skip
     raise typer.Exit(run_chat(ChatSettings(search, mode=approve.value, last=continue_, run=run)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from warpsmith.agents.llm.endpoint import endpoint
 from warpsmith.agents.llm.ladder import ChatAsker
 from warpsmith.agents.llm.profile import Profiles
 from warpsmith.agents.llm.replies import ReplyStore
+from warpsmith.agents.llm.signals import stopped_by_signals
 from warpsmith.agents.local.address import find_model, parse
 from warpsmith.agents.local.asker import LocalAsker
 from warpsmith.agents.policy import Policy
@@ -36,7 +38,7 @@ def open_policy(
     given: Policy | None = None,
 ) -> Iterator[Policy]:
     """The policy of that name, with its models where it asks any; `given` stands for it. Replies of an earlier part of
-    the run are booked and used again. UserError for a price that a cap needs and nobody knows."""  # fmt: skip
+    the run are booked and used again. UserError for a price that a cap needs and nobody knows."""
     crew = crew_of(name) if given is None else None
     if crew is None:
         yield given or make_policy(name)
@@ -44,7 +46,14 @@ def open_policy(
     with contextlib.ExitStack() as stack:
         askers = open_askers(crew, ReplyStore(store.folder), Account(caps), stack, store.manifest().seed)
         problem = problem_text(bench.plan(), bench.graph, bench.floor_us or 0.0) if specs else NO_REGION
-        resources = PolicyResources(askers.__getitem__, _emit(store, display), bench.machine.model, problem)
+
+        def interrupt() -> None:
+            for asker in askers.values():
+                asker.interrupt()
+
+        resources = PolicyResources(
+            askers.__getitem__, _emit(store, display), bench.machine.model, problem, interrupt
+        )  # fmt: skip
         yield make_policy(name, resources)
 
 
@@ -70,15 +79,18 @@ def open_askers(
             local = LocalAsker(find_model(path), settings, seed=seed, account=account, store=kept)
             stack.callback(local.close)
             askers[address] = local
+    stack.enter_context(stopped_by_signals(askers.values()))
     return askers
 
 
 def _emit(store: RunStore, display: Display) -> Callable[[str, Mapping[str, Any]], None]:
-    """Events to the run folder and to whoever watches."""
+    """Events to the run folder and to whoever watches, one after the other: replies come in several threads."""
+    lock = threading.Lock()
 
     def emit(kind: str, data: Mapping[str, Any]) -> None:
-        if kind not in NOT_STORED:
-            store.event(kind, **data)
-        display.event(kind, data)
+        with lock:
+            if kind not in NOT_STORED:
+                store.event(kind, **data)
+            display.event(kind, data)
 
     return emit

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from warpsmith.agents.llm.accounts import Caps
+from warpsmith.agents.llm.prices import Prices
 from warpsmith.agents.policy import Policy, Writer
 from warpsmith.agents.registry import crew_of
 from warpsmith.app.audit import audit_problem
@@ -32,7 +33,7 @@ from warpsmith.kernels.records import SCHEMA_VERSION, Candidate
 from warpsmith.tools.profiling.insight import Wanted
 from warpsmith.tools.runs.store import RunStore
 
-RENEWABLE = ("budget", "verdicts", "minutes", "max_cost", "max_tokens", "max_calls", "counters")
+RENEWABLE = ("budget", "verdicts", "minutes", "max_cost", "max_tokens", "max_calls", "price", "counters")
 """Settings that a resumed run may be given anew."""
 NOTHING_VERIFIED = 1
 BUDGET_ENDED = 3
@@ -56,6 +57,8 @@ class OptimizeSettings:
     max_cost: float | None = None
     max_tokens: int | None = None
     max_calls: int | None = None
+    price: tuple[str, ...] = ()
+    """What tokens cost: `IN/OUT` or `MODEL=IN/OUT`, USD per million."""
     counters: Wanted = "best"
     resume: Path | None = None
     start: str | None = None
@@ -71,7 +74,8 @@ class OptimizeSettings:
     def caps(self) -> Caps:
         """What may be spent on models."""
         return Caps(
-            max_cost=self.max_cost, max_tokens=self.max_tokens, max_calls=self.max_calls, minutes=self.minutes
+            max_cost=self.max_cost, max_tokens=self.max_tokens, max_calls=self.max_calls, minutes=self.minutes,
+            prices=self.price,
         )  # fmt: skip
 
     def config(self) -> dict[str, Any]:
@@ -226,6 +230,7 @@ def _refuse_early(settings: OptimizeSettings) -> None:
     for name, value in (("--minutes", settings.minutes), ("--max-cost", settings.max_cost)):
         if value is not None and not isfinite(value):
             raise UserError(f"{name} {value}: give a number, or leave it out for no limit")
+    Prices.parse(settings.price)
     crew_of(settings.policy)
 
 

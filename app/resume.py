@@ -35,6 +35,7 @@ class RunConfig(BaseModel):
     max_cost: Annotated[float | None, Field(ge=0.0)] = None
     max_tokens: Annotated[StrictInt | None, Field(ge=0)] = None
     max_calls: Annotated[StrictInt | None, Field(ge=0)] = None
+    price: tuple[str, ...] = ()
     counters: Literal["best", "all", "none"] = "best"
 
 

@@ -5,7 +5,8 @@ usage: python benchmarks/step_overhead.py [--rounds 100] [--batch 1] [--policy c
 A scripted model answers once; then the search runs anew over the kept replies, with an evaluator that takes no time,
 so that neither a model nor a kernel is waited for. Told are milliseconds a round: in all, in the policy (prompts,
 look-up and validation of replies), in the evaluator, and the rest, which is the graph with its checkpoints and files;
-then the size of the checkpoints.
+then the same in CPU time, which other work on the machine does not disturb (and which waiting for the disk is no part
+of); then the size of the checkpoints.
 """
 
 from __future__ import annotations
@@ -16,11 +17,10 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
 from warpsmith.agents.llm.accounts import Caps
 from warpsmith.agents.llm.scripted.players import RandomLegal
@@ -38,7 +38,23 @@ from warpsmith.kernels.slots import Values
 from warpsmith.tools.null import NullEvaluator
 from warpsmith.tools.runs.store import Level, RunStore
 
-T = TypeVar("T")
+
+@dataclass
+class Clock:
+    """Seconds by the wall and by the CPU."""
+
+    wall: float = 0.0
+    cpu: float = 0.0
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Adds what passes meanwhile."""
+        wall, cpu = time.perf_counter(), time.process_time()
+        try:
+            yield
+        finally:
+            self.wall += time.perf_counter() - wall
+            self.cpu += time.process_time() - cpu
 
 
 @dataclass
@@ -46,7 +62,7 @@ class Timed:
     """A policy whose time is counted. It has no say in plans and writes nothing: the rounds are all of one kind."""
 
     inner: Policy
-    seconds: float = 0.0
+    clock: Clock = field(default_factory=Clock)
     rounds: int = 0
 
     @property
@@ -56,19 +72,14 @@ class Timed:
 
     def opening(self, space: SearchSpace) -> Values:
         """The policy's."""
-        return self._timed(lambda: self.inner.opening(space))
+        with self.clock.running():
+            return self.inner.opening(space)
 
     def propose(self, request: Request) -> list[Proposal]:
         """The policy's."""
         self.rounds += 1
-        return self._timed(lambda: self.inner.propose(request))
-
-    def _timed(self, work: Callable[[], T]) -> T:
-        started = time.perf_counter()
-        try:
-            return work()
-        finally:
-            self.seconds += time.perf_counter() - started
+        with self.clock.running():
+            return self.inner.propose(request)
 
 
 @dataclass
@@ -76,23 +87,21 @@ class TimedEvaluator:
     """An evaluator that takes no time, and what it takes nevertheless."""
 
     inner: NullEvaluator
-    seconds: float = field(default=0.0)
+    clock: Clock = field(default_factory=Clock)
 
     async def evaluate(self, candidates: Sequence[Candidate], *, level: Level) -> list[Outcome]:
         """Costs from a formula."""
-        started = time.perf_counter()
-        found = await self.inner.evaluate(candidates, level=level)
-        self.seconds += time.perf_counter() - started
-        return found
+        with self.clock.running():
+            return await self.inner.evaluate(candidates, level=level)
 
 
 @dataclass(frozen=True)
 class Taken:
     """Figures of one search."""
 
-    total_s: float
-    policy_s: float
-    evaluator_s: float
+    total: Clock
+    policy: Clock
+    evaluator: Clock
     rounds: int
     checkpoint_bytes: int
 
@@ -104,11 +113,11 @@ def search(
     settings = SearchSettings(name, budget=arguments.rounds * arguments.batch, batch=arguments.batch, full_verdicts=1)
     with store, open_policy(name, bench, specs, store, Caps(), QuietDisplay()) as policy:
         timed, evaluator = Timed(policy), TimedEvaluator(NullEvaluator(store=store))
-        started = time.perf_counter()
-        asyncio.run(run_search(list(specs.values())[:1], evaluator, store, settings, means=Means(policy=timed)))
-        total = time.perf_counter() - started
+        total = Clock()
+        with total.running():
+            asyncio.run(run_search(list(specs.values())[:1], evaluator, store, settings, means=Means(policy=timed)))
         size = sum(path.stat().st_size for path in store.folder.glob("checkpoints.db*"))
-    return Taken(total, timed.seconds, evaluator.seconds, timed.rounds, size)
+    return Taken(total, timed.clock, evaluator.clock, timed.rounds, size)
 
 
 def parsed(words: list[str]) -> argparse.Namespace:
@@ -139,10 +148,12 @@ def main() -> None:
             shutil.copytree(first.folder / "blobs", second.folder / "blobs", dirs_exist_ok=True)
         taken = search(bench, specs, second, name, arguments)
         anew = len(server.requests) - asked
-    rest = taken.total_s - taken.policy_s - taken.evaluator_s
-    per_round = [f"{1e3 * s / taken.rounds:.1f}" for s in (taken.total_s, taken.policy_s, taken.evaluator_s, rest)]
     print(f"{arguments.policy}: {taken.rounds} rounds of {arguments.batch}, {asked} replies kept, {anew} asked anew")
-    print("ms a round: {} in all, {} policy, {} evaluator, {} graph and bookkeeping".format(*per_round))
+    for kind in ("wall", "cpu"):
+        parts = [1e3 * getattr(clock, kind) / taken.rounds for clock in (taken.total, taken.policy, taken.evaluator)]
+        rest = parts[0] - parts[1] - parts[2]
+        told = "{:.1f} in all, {:.1f} policy, {:.1f} evaluator, {:.1f} graph and bookkeeping".format(*parts, rest)
+        print(f"{kind} ms a round: {told}")
     size = taken.checkpoint_bytes / 1e6
     print(f"checkpoints: {size:.2f} MB, {100 * size / taken.rounds:.2f} MB a hundred rounds")
 

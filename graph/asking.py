@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar, cast
@@ -9,9 +10,22 @@ from typing import Any, TypeVar, cast
 from langgraph.runtime import Runtime
 
 from warpsmith.agents.llm.records import CapReached, ServerUnusable
+from warpsmith.agents.policy import Interruptible, Policy
 from warpsmith.graph.state import Context, SearchState, Stop
 
+T = TypeVar("T")
 Node = TypeVar("Node", bound=Callable[[SearchState, Runtime[Context]], Coroutine[Any, Any, SearchState]])
+
+
+async def asked(policy: Policy, question: Callable[[], T]) -> T:
+    """The answer to a question that may take long, asked in a thread. Is the search broken off meanwhile, so is the
+    question: a process does not end before its threads do."""
+    try:
+        return await asyncio.to_thread(question)
+    except asyncio.CancelledError:
+        if isinstance(policy, Interruptible):
+            policy.interrupt()
+        raise
 
 
 def ends_with_its_models(node: Node) -> Node:

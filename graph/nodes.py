@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Sequence
+from functools import partial
 
 from langgraph.runtime import Runtime
 
@@ -16,7 +16,7 @@ from warpsmith.agents.rounds import Round, next_round, since_progress, writing_r
 from warpsmith.agents.space import SearchSpace
 from warpsmith.graph import wishes
 from warpsmith.graph.approval import approve
-from warpsmith.graph.asking import ends_with_its_models
+from warpsmith.graph.asking import asked, ends_with_its_models
 from warpsmith.graph.candidates import edited_ref, given_ref, openings, slotted_ref, whole_ref
 from warpsmith.graph.planning import planned
 from warpsmith.graph.state import PLANNING, WHOLE, Context, Next, SearchState, Stop, TrialRef, evaluations
@@ -92,7 +92,7 @@ async def propose(state: SearchState, runtime: Runtime[Context]) -> SearchState:
         rejected=wishes.refused(context, state, spec),
         notes=tuple(state.get("notes") or ()),
     )
-    proposals = await asyncio.to_thread(context.policy.propose, request)
+    proposals = await asked(context.policy, partial(context.policy.propose, request))
     bases = {trial.candidate: trial.values for trial in history}
     root = context.settings.start_candidate
     pending: list[TrialRef] = []
@@ -139,7 +139,7 @@ async def write(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     )
     known = {ref["candidate"] for ref in state["trials"]}
     pending: list[TrialRef] = []
-    for made in await asyncio.to_thread(_written, context.policy, request):
+    for made in await asked(context.policy, partial(_written, context.policy, request)):
         ref = whole_ref(context, state, made, state["kind"], made.base or base)
         if ref["candidate"] not in known and len(pending) < state["count"]:
             known.add(ref["candidate"])

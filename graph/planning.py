@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from warpsmith.agents.freeform import FREEFORM
 from warpsmith.agents.observation import counter_labels, role_counters
@@ -12,6 +12,7 @@ from warpsmith.agents.plans import Planner, PlanOption, PlanQuestion
 from warpsmith.agents.policy import Trial, Writer
 from warpsmith.agents.rounds import PLATEAU, WRITE_AFTER, since_progress
 from warpsmith.graph import wishes
+from warpsmith.graph.asking import asked
 from warpsmith.graph.state import PLANNING, WHOLE, Context, SearchState, evaluations
 
 FREEFORM_DOC = "no template: the whole kernel is written as text, by you or a colleague"
@@ -26,7 +27,7 @@ async def planned(context: Context, state: SearchState, left: int) -> SearchStat
     histories = {i: wishes.history(context, state, i) for i in wishes.families(context, state)}
     if not _due(state, histories):
         return {}
-    answer = await asyncio.to_thread(policy.plan, _question(context, state, histories, left))
+    answer = await asked(context.policy, partial(policy.plan, _question(context, state, histories, left)))
     changed: SearchState = {"planned_at": evaluations(state["trials"])}
     if answer == FREEFORM:
         return {**changed, "handed": True}

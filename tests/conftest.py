@@ -1,10 +1,15 @@
 """What every test may rely on: worker processes are forks of one per test process that has made the imports."""
 
+import signal
 from collections.abc import Iterator
 
 import pytest
 
 from warpsmith.sandbox.stem import imports_kept
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts what it puts in the background so, and commands keep ignoring what their parent ignores.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

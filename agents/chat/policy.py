@@ -63,6 +63,10 @@ class ChatPolicy:
         """The planner's choice among families and free-form; None where it gives no valid reply."""
         return planned(question, self.crew, self.resources)
 
+    def interrupt(self) -> None:
+        """Breaks off the questions under way: each raises Interrupted."""
+        self.resources.interrupt()
+
     def _ask(self, turn: Turn, found: list[Proposal]) -> None:
         """Adds what the models propose to `found`."""
         request = turn.request

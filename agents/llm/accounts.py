@@ -29,6 +29,8 @@ class Caps(Record):
     """Requests, those that fail included."""
     minutes: float | None = Field(default=None, ge=0)
     """Of this process, from the opening of the account."""
+    prices: tuple[str, ...] = ()
+    """What the user says that tokens cost, as `Prices.parse` reads it."""
 
 
 class Line(Record):
@@ -91,7 +93,7 @@ class Account:
 
     def __init__(self, caps: Caps | None = None, prices: Prices | None = None) -> None:
         self.caps = caps or Caps()
-        self.prices = prices or Prices.usual()
+        self.prices = prices or Prices.usual(self.caps.prices)
         self._lock = threading.Lock()
         self._lines: dict[tuple[str, str], Line] = {}
         self._pending: set[Admission] = set()

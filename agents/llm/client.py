@@ -66,7 +66,8 @@ class ChatClient:
         self.endpoint = endpoint
         self.timeouts = timeouts or Timeouts.usual()
         self._retries = retries
-        self._lock = threading.Lock()
+        # Reentrant: a signal may ask for an end while this thread holds it.
+        self._lock = threading.RLock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._client: AsyncOpenAI | None = None
@@ -111,13 +112,17 @@ class ChatClient:
         for future in running:
             future.cancel()
 
+    def stop(self) -> None:
+        """Ends all requests under way and refuses new ones. Waits for nothing, so that a signal may call it."""
+        self._closed = True
+        self.interrupt()
+
     def close(self) -> None:
         """Ends all requests under way and gives connections and thread back."""
+        self.stop()
         with self._lock:
             loop, thread, client = self._loop, self._thread, self._client
             self._loop = self._thread = self._client = None
-            self._closed = True
-        self.interrupt()
         if loop is None:
             return
         if client is not None:

@@ -95,6 +95,10 @@ class ChatAsker:
         """Ends the questions under way: each raises Interrupted. New ones may be asked."""
         self.client.interrupt()
 
+    def stop(self) -> None:
+        """Ends the questions under way and refuses new ones, at once: a signal may call it."""
+        self.client.stop()
+
     def close(self) -> None:
         """Ends the questions under way and the connections."""
         self.client.close()

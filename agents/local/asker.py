@@ -64,6 +64,7 @@ class LocalAsker:
         self._lock = threading.Lock()
         self._epoch = 0
         """Grows when the questions under way are broken off."""
+        self._stopped = False
 
     @property
     def name(self) -> str:
@@ -87,13 +88,16 @@ class LocalAsker:
         if kept is not None:
             return kept
         with self._lock:
-            if epoch != self._epoch:
-                raise Interrupted(f"the question to {self.name} was broken off")
+            self._go_on(epoch)
             return self._answered(question, key, epoch)
 
     def interrupt(self) -> None:
         """Ends the questions under way: each raises Interrupted. New ones may be asked."""
         self._epoch += 1
+
+    def stop(self) -> None:
+        """Ends the questions under way, and refuses new ones. Safe in a signal handler."""
+        self._stopped = True
 
     def close(self) -> None:
         """Ends the questions under way and lets the model go."""
@@ -173,12 +177,15 @@ class LocalAsker:
             reason = " ".join(str(error).split())[:300]
             raise ServerUnusable(f"{self.name} fails on {model.device}: {reason}; try ?device=cpu") from error
 
+    def _go_on(self, epoch: int) -> None:
+        if self._stopped or epoch != self._epoch:
+            raise Interrupted(f"the question to {self.name} was broken off")
+
     def _checker(self, epoch: int, admission: Admission) -> Callable[[], None]:
         started = time.monotonic()
 
         def check() -> None:
-            if epoch != self._epoch:
-                raise Interrupted(f"the question to {self.name} was broken off")
+            self._go_on(epoch)
             if admission.ran_out(time.monotonic() - started):
                 raise self.account.minutes_over()
 

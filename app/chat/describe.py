@@ -24,6 +24,7 @@ from warpsmith.tools.runs.store import room_needed
 ATTEMPTS = 4
 """Texts that the model may write before the person is asked to go on."""
 FOLDER = ".references"
+QUESTION = "is that what is right? It will run, confined. [y, n, or say what is wrong] "
 WRITER = "writer"
 
 
@@ -74,11 +75,11 @@ async def _settled(desk: Desk, settings: OptimizeSettings, asker: Asker, descrip
         digest = reference_hash(reply.module)
         desk.screen.line(f"read as: {reply.why}")
         desk.screen.line(f"SHA-256 {digest}")
-        answer = await desk.ask("is that what is right? It will run, confined. [y, n, or say what is wrong] ")
+        answer = await desk.ask_known(QUESTION, "answer y, n, or say what is wrong")
         if answer.lower() in ("n", "no"):
             raise Ended
         if answer.lower() not in ("y", "yes"):
-            complaints = [answer] if answer else complaints
+            complaints = [answer]
             continue
         try:
             return _opened(settings, reply.module, digest, shapes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -23,15 +24,20 @@ class Desk:
     """Whether a person sits at a terminal."""
     _pipe: PipeReader | None = field(default=None, repr=False)
 
+    @property
+    def editing(self) -> bool:
+        """Whether the terminal can do what editing a line needs."""
+        return self.terminal and os.environ.get("TERM", "dumb") not in ("dumb", "unknown", "")
+
     def pipe(self) -> PipeReader:
-        """The one reader of standard input where that is no terminal."""
+        """The one reader of plain lines from standard input."""
         if self._pipe is None:
-            self._pipe = PipeReader(echo=self.screen.line)
+            self._pipe = PipeReader(echo=self.screen.line, interactive=self.terminal)
         return self._pipe
 
     def reader(self) -> Reader:
         """Plain lines, without commands."""
-        if not self.terminal:
+        if not self.editing:
             return self.pipe()
         return TerminalReader(None, complete=_nothing, footer=lambda: "", cycle=lambda: "", message=self.screen.line)
 

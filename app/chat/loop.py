@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import warpsmith.app.chat.commands  # noqa: F401  (registers the commands)
 from warpsmith.app.chat.cost import footer
 from warpsmith.app.chat.desk import Desk
-from warpsmith.app.chat.reader import LONGEST, Reader, TerminalReader
+from warpsmith.app.chat.reader import LEAVING, LONGEST, Reader, TerminalReader
 from warpsmith.app.chat.registry import COMMANDS, completions, unknown
-from warpsmith.app.chat.session import NO, YES, Session
+from warpsmith.app.chat.session import NO, YES, Session, undisturbed
 from warpsmith.kernels.errors import WarpsmithError
 
 PLAIN = "warpsmith> "
@@ -18,7 +19,7 @@ PLAIN = "warpsmith> "
 
 def make_reader(session: Session, desk: Desk) -> Reader:
     """A prompt on a terminal, else the lines of standard input."""
-    if not desk.terminal:
+    if not desk.editing:
         return desk.pipe()
 
     def bottom() -> str:
@@ -36,6 +37,15 @@ def make_reader(session: Session, desk: Desk) -> Reader:
 async def converse(session: Session, reader: Reader) -> None:
     """Until /exit or the end of the lines."""
     session.at_work = reader.at_work
+    with undisturbed(_leave_hint(session)) if reader.interactive else contextlib.nullcontext():
+        await _lines(session, reader)
+
+
+def _leave_hint(session: Session) -> Callable[[], None]:
+    return lambda: session.screen.line(LEAVING)
+
+
+async def _lines(session: Session, reader: Reader) -> None:
     while not session.ended:
         session.shown_best = (await session.search.standing()).values.get("incumbent")
         session.footer = footer(session)
@@ -81,15 +91,12 @@ async def _answer(session: Session, text: str) -> None:
     question = session.question
     if question is None or not text:
         return
+    # What fails is not asked again: the search knows what is still open, and /run asks for that.
     session.question = None
-    try:
-        if text.lower() in YES:
-            await question.yes()
-        else:
-            await question.no("" if text.lower() in NO else text)
-    except BaseException:
-        session.question = session.question or question
-        raise
+    if text.lower() in YES:
+        await question.yes()
+    else:
+        await question.no("" if text.lower() in NO else text)
 
 
 def _own_fault(session: Session, error: Exception) -> None:

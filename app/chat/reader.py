@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 LONGEST = 100_000
 """Characters of a line that are read; what is longer is refused as a whole."""
 
+LEAVING = "(Ctrl-D or /exit leaves)"
+
 Complete = Callable[[str], Iterable[tuple[str, int, str]]]
 """Text before the cursor -> (completion, start relative to the cursor, what it means)."""
 
@@ -35,13 +37,15 @@ class Reader(Protocol):
 
 
 class PipeReader:
-    """Lines of a stream, echoed so that the transcript reads like a session."""
+    """Lines of a stream, echoed so that the transcript reads like a session; on a terminal without abilities the
+    terminal echoes, and the prompt alone is written."""
 
-    interactive = False
-
-    def __init__(self, source: TextIO | None = None, echo: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, source: TextIO | None = None, echo: Callable[[str], None] | None = None, *, interactive: bool = False
+    ) -> None:
         self._source = source or sys.stdin
         self._echo = echo
+        self.interactive = interactive
         self._lines: asyncio.Queue[str | None] = asyncio.Queue()
         self._started = False
 
@@ -52,8 +56,11 @@ class PipeReader:
             # A daemon: a read that never ends must not keep the process.
             loop = asyncio.get_running_loop()
             threading.Thread(target=self._pump, args=(loop,), daemon=True).start()
+        if self.interactive:
+            sys.stdout.write(prompt)
+            sys.stdout.flush()
         text = await self._lines.get()
-        if text is not None and self._echo is not None:
+        if text is not None and self._echo is not None and not self.interactive:
             self._echo(f"{prompt}{text}")
         return text
 
@@ -95,14 +102,14 @@ class TerminalReader:
         """A line, once it is entered. Ctrl-C keeps what was typed (Up brings it back); Ctrl-D on an empty line ends."""
         while True:
             try:
-                return await self._session.prompt_async(prompt)
+                return await self._session.prompt_async(prompt, handle_sigint=False)
             except KeyboardInterrupt:
                 typed = self._session.default_buffer.text
                 if typed.strip():
                     self._session.history.append_string(typed)
                     self._message("(kept: press Up to get it back)")
                 else:
-                    self._message("(Ctrl-D or /exit leaves)")
+                    self._message(LEAVING)
             except EOFError:
                 return None
 

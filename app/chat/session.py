@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import Awaitable, Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, TypeVar, get_args
@@ -355,8 +356,28 @@ def interruptible(
             break_off()
             work.cancel()
 
+    before = _at_rest.get()
     loop.add_signal_handler(signal.SIGINT, interrupt)
     try:
         yield
     finally:
         loop.remove_signal_handler(signal.SIGINT)
+        if before is not None:
+            loop.add_signal_handler(signal.SIGINT, before)
+
+
+_at_rest: ContextVar[Callable[[], None] | None] = ContextVar("at_rest", default=None)
+"""What SIGINT does between a prompt and the work that it begins."""
+
+
+@contextlib.contextmanager
+def undisturbed(said: Callable[[], None]) -> Iterator[None]:
+    """On a terminal, a Ctrl-C that comes between a prompt and the next one ends nothing: `said` says so."""
+    loop = asyncio.get_running_loop()
+    token = _at_rest.set(said)
+    loop.add_signal_handler(signal.SIGINT, said)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+        _at_rest.reset(token)

@@ -136,7 +136,11 @@ async def plan(session: Session) -> None:
     for text in wish_lines(now):
         screen.line(f"  {text}")
     if now.asked:
-        screen.line(f"first: one kernel of each family ({', '.join(now.asked)})")
+        screen.line(f"first: {_openings(session, now.asked)}")
+
+
+def _openings(session: Session, candidates: tuple[str, ...]) -> str:
+    return ", ".join(f"{candidate} ({session.store.get_candidate(candidate).family})" for candidate in candidates)
 
 
 def wish_lines(now: Standing) -> list[str]:

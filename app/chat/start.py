@@ -50,10 +50,11 @@ class ChatSettings:
 def run_chat(settings: ChatSettings) -> int:
     """Holds sessions until the person leaves. Exit code 0; faults of the input are raised as UserError."""
     crew_of(settings.search.policy)
-    return asyncio.run(_chat(settings, Desk(Screen(), sys.stdin.isatty() and sys.stdout.isatty())))
+    return asyncio.run(hold_sessions(settings, Desk(Screen(), sys.stdin.isatty() and sys.stdout.isatty())))
 
 
-async def _chat(settings: ChatSettings, desk: Desk) -> int:
+async def hold_sessions(settings: ChatSettings, desk: Desk) -> int:
+    """The same at any desk."""
     out = settings.search.out
     folder = named_run(settings.run, out) if settings.run else last_run(out) if settings.last else None
     while True:
@@ -106,6 +107,7 @@ async def _known(settings: ChatSettings, folder: Path, desk: Desk) -> str | None
         settings.search, policy=str(before.get("policy", "builtin")), budget=int(before.get("budget", 64)),
         verdicts=int(before.get("verdicts", 4)), max_cost=before.get("max_cost"),
         max_tokens=before.get("max_tokens"), max_calls=before.get("max_calls"), minutes=before.get("minutes"),
+        price=tuple(before.get("price", ())),
         seed=manifest.seed, counters=before.get("counters", "best"),
     )  # fmt: skip
     with open_run(folder, bench) as store:

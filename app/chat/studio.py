@@ -27,8 +27,11 @@ BUDGET = 16
 
 @functools.cache
 def make_graph() -> Compiled:
-    """The one graph of the process (servers ask for it at every run), with everything it works with. Start it with the input `{"gated": true}` to approve every round; answer
-    its interrupts with `{"approved": true}` or `{"approved": false, "reason": "..."}`."""
+    """The one graph of the process (servers ask for it at every run), with everything it works with.
+
+    Started with the input `{"gated": true}` it interrupts before every evaluation; the answer is `{"approved": true}`,
+    or `{"approved": false, "reason": "..."}`.
+    """
     problem = os.environ.get(PROBLEM)
     context = _of_problem(problem) if problem else _synthetic()
     context.asks = True

@@ -88,7 +88,9 @@ def _ground(session: Session, now: Standing) -> Ground:
 
 
 def _action(session: Session, wish: Wish) -> tuple[str, Callable[[], Awaitable[None]]]:
-    """What a wish is called, and how it is done: by the command of that name."""
+    """What a wish is called, and how it is done: by the command of that name. UserError where it cannot be."""
+    from warpsmith.app.chat.commands import steer
+
     if wish.do == "note":
         return f"note for the roles: {wish.value}", lambda: session.note(wish.value)
     if wish.do == "explain":
@@ -99,8 +101,11 @@ def _action(session: Session, wish: Wish) -> tuple[str, Callable[[], Awaitable[N
     if wish.do == "free":
         return _command(session, "unlock", wish.name)
     if wish.do == "limit":
+        steer.limit_kind(wish.name)
+        steer.amount(wish.value)
         return _command(session, "limit", f"{wish.name}={wish.value}")
     if wish.do == "pin":
+        steer.parsed(session, wish.name, wish.value)
         return _command(session, "lock", f"{wish.name}={wish.value}")
     raise UserError(f"no action {wish.do}")
 

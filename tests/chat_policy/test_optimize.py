@@ -1,7 +1,11 @@
 """Whole searches with a competent player behind a real server: planned slots, a mended text, a kernel from nothing."""
 
 import json
+import signal
 import socket
+import subprocess
+import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -146,6 +150,24 @@ def test_a_server_that_is_not_there_is_an_error_of_the_machine(swish: Bench, tmp
         with pytest.raises(EnvironmentError_, match="is the server running") as raised:
             optimized(swish, url, tmp_path, budget=4)
     assert raised.value.exit_code == 4
+
+
+@pytest.mark.slow
+def test_the_second_interrupt_breaks_off_a_question_and_the_run_goes_on_later(tmp_path: Path) -> None:
+    words = ["optimize", str(EXAMPLES / "swish_scale.py"), "--device", "cpu", "--set", "rows=8", "--set", "columns=256"]
+    with ScriptedServer(player=RandomLegal(1), faults=[Fault("slow", seconds=300.0)]) as server:
+        policy = ["--budget", "4", "--policy", f"chat:scripted@{server.base_url}", "--out", str(tmp_path)]
+        command = [sys.executable, "-P", "-m", "warpsmith", *words, *policy]
+        running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        while not server.requests:
+            assert running.poll() is None
+            time.sleep(0.05)
+        running.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        running.send_signal(signal.SIGINT)
+        _, said = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert "--resume" in said
 
 
 @pytest.mark.slow

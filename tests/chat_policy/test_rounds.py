@@ -1,5 +1,7 @@
 """Rounds of the chat policy against a real server: merging, known combinations, failures, code, caps, resuming."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,7 @@ from support.played import Played, Says, played
 from warpsmith.agents.chat.legal import key_of
 from warpsmith.agents.complaint import Complaint
 from warpsmith.agents.llm.accounts import Caps
-from warpsmith.agents.llm.records import CapReached, ServerUnusable
+from warpsmith.agents.llm.records import CapReached, Interrupted, ServerUnusable
 from warpsmith.agents.llm.scripted.faults import Fault
 from warpsmith.agents.llm.scripted.players import FirstLegal, Incoming, RandomLegal, Turn
 from warpsmith.agents.plans import PlanOption, PlanQuestion
@@ -191,3 +193,14 @@ def test_the_planner_chooses_among_what_there_is(tmp_path: Path) -> None:
     with played(lambda incoming: Turn(prose="Hm."), tmp_path, dialect="ignores") as mute:
         assert mute.policy.plan(question) is None
     assert isinstance(mute, Played)
+
+
+def test_questions_can_be_broken_off(tmp_path: Path) -> None:
+    faults = [Fault("slow", seconds=60.0)]
+    with played(FirstLegal(), tmp_path, faults=faults) as one, ThreadPoolExecutor(max_workers=1) as pool:
+        asked = pool.submit(one.policy.propose, request("refine", role="memory"))
+        while not one.server.requests:
+            time.sleep(0.02)
+        one.policy.interrupt()
+        with pytest.raises(Interrupted):
+            asked.result(timeout=30)

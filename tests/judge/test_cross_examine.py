@@ -74,9 +74,10 @@ def test_every_fault_is_one_that_the_emulator_can_report():
     from pathlib import Path
 
     import warpsmith.sandbox.emulator as emulator
+    from warpsmith.sandbox import backend
     from warpsmith.tools.verification import cross_examine
 
     text = "".join(path.read_text() for path in Path(emulator.__path__[0]).glob("*.py"))
-    text += Path(cross_examine.__file__).with_name("verify.py").read_text()
+    text += Path(cross_examine.__file__).with_name("verify.py").read_text() + Path(backend.__file__).read_text()
     for fault in cross_examine.FAULTS:
         assert f'"{fault}"' in text, f"nothing reports {fault}"

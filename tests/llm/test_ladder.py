@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,6 +25,7 @@ from warpsmith.agents.llm.probe import Probe
 from warpsmith.agents.llm.profile import Profiles, ServerProfile
 from warpsmith.agents.llm.records import Interrupted, NoReply, ServerUnusable
 from warpsmith.agents.llm.scripted import DIALECTS, Dialect, Fault, Incoming, RandomLegal, Turn
+from warpsmith.agents.llm.signals import stopped_by_signals
 
 
 class Reciter:
@@ -244,3 +248,24 @@ def test_schemas_are_closed_whole_and_without_references() -> None:
 def test_a_dialect_of_ones_own(desk: Callable[..., Desk]) -> None:
     at = desk(dialect=Dialect(json_schema=422, tool="enforced", json_object=400))
     assert at.ask().calls[-1].rung == "tool"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_questions_of_other_threads(desk: Callable[..., Desk], number: signal.Signals) -> None:
+    at = desk(faults=[Fault("slow", seconds=60.0)])
+    heard: list[int] = []
+    before = signal.signal(number, lambda got, frame: heard.append(got))
+    try:
+        with stopped_by_signals([at.asker]), ThreadPoolExecutor(2) as pool:
+            asked = [pool.submit(at.ask, question(text=text)) for text in "ab"]
+            while len(at.server.requests) < 2:
+                time.sleep(0.01)
+            os.kill(os.getpid(), number)
+            errors = [future.exception(timeout=30) for future in asked]
+            with pytest.raises(Interrupted):
+                at.ask(question(text="c"))
+        assert [type(error) for error in errors] == [Interrupted, Interrupted]
+        assert heard == [number]
+        assert len(at.server.requests) == 2
+    finally:
+        signal.signal(number, before)

@@ -25,10 +25,13 @@ VERIFY, OUTCOMES, COMPARE = "tools/verification/verify.py", "tools/outcomes.py",
 EMULATOR, PTX, SLOTS = "sandbox/emulator/backend.py", "tools/rules/ptx_policy.py", "kernels/slot_text.py"
 JUDGE, EXACT = "tools/judge.py", "tools/verification/compare_exact.py"
 
+LAUNCH = "    result = loaded.launch({**inputs.arguments(), **outputs.named()}, poison=poison, again=again)\n"
+JUDGED = "    progress.reordered = bool(result.notes)\n    if result.failure is None and result.refused is None:\n"
+
 MUTANTS = (
     Mutant(
         "outputs are not poisoned", VERIFY,
-        "    outputs.poison(poison)\n", "", ("c01_answer_left_in_place",), quick=True,
+        "    outputs.poison(poison)\n" + LAUNCH, LAUNCH, ("c01_answer_left_in_place",), quick=True,
     ),
     Mutant(
         "changed inputs are ignored", VERIFY,
@@ -36,8 +39,8 @@ MUTANTS = (
     ),
     Mutant(
         "what a launch reports is ignored", VERIFY,
-        "    progress.failure = result.failure\n    if result.failure is None and result.refused is None:\n",
-        "    if result.refused is None:\n", ("c02_right_first_then_refused",),
+        "    progress.failure = result.failure\n" + JUDGED, JUDGED.replace("result.failure is None and ", ""),
+        ("c02_right_first_then_refused",),
     ),
     Mutant(
         "only the last output is compared", VERIFY,

@@ -75,7 +75,11 @@ def played(
         def emit(kind: str, data: Mapping[str, Any]) -> None:
             events.append((kind, data))
 
-        resources = PolicyResources(asker, emit, model_for("sm_90"), problem)
+        def interrupt() -> None:
+            for one in askers.values():
+                one.interrupt()
+
+        resources = PolicyResources(asker, emit, model_for("sm_90"), problem, interrupt)
         yield Played(ChatPolicy(crew, parse_crew(crew), resources), server, account, events)
 
 

@@ -176,8 +176,7 @@ def _repeats(
         if found.kind != "nondeterministic":
             return False
         if second is not None:
-            by_place = None if reordered else _by_place(loaded, inputs, first, second)
-            progress.failure = by_place or _apart(inputs, first, second) or found
+            progress.failure = _by_place(loaded, inputs, first, second) or _apart(inputs, first, second) or found
         if progress.failure is found and _ran_atomics(progress.counters) and atomics():
             progress.warnings.append(found.message)
             progress.failure = None

@@ -32,7 +32,7 @@ async def lock(session: Session, argument: str) -> None:
         raise UserError("/lock SLOT=VALUE: /slots lists the slots and their values")
     await session.search.begin()
     now = await session.search.standing()
-    value = _parsed(session, name, text) if equals else await _best_value(session, now, name)
+    value = parsed(session, name, text) if equals else await _best_value(session, now, name)
     pins = {**(now.values.get("pins") or {}), name: value}
     await change(session, f"lock {name}={value}", pins=pins)
     session.screen.line(f"{name} is held at {value}")
@@ -101,7 +101,7 @@ async def change(session: Session, text: str, **values: Any) -> None:
     await session.search.wish(text, **values)
 
 
-def _parsed(session: Session, name: str, text: str) -> SlotValue:
+def parsed(session: Session, name: str, text: str) -> SlotValue:
     """The value that is meant, as the slot spells it."""
     spaces = session.search.context.spaces
     if name == wishes.FAMILY:

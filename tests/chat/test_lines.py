@@ -1,0 +1,159 @@
+"""Sessions without a terminal, line by line: descriptions, wishes in plain words, launch plans, and how they end."""
+
+import asyncio
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.problems import problem
+
+from warpsmith.agents.llm.scripted.players import Incoming, Turn
+from warpsmith.agents.llm.scripted.server import ScriptedServer
+from warpsmith.app.chat.desk import Desk
+from warpsmith.app.chat.launch_dialogue import edited
+from warpsmith.app.chat.reader import PipeReader
+from warpsmith.app.chat.screen import Screen
+from warpsmith.app.chat.session import Mode
+from warpsmith.app.chat.start import ChatSettings, hold_sessions
+from warpsmith.app.optimize import OptimizeSettings
+from warpsmith.kernels.errors import UserError
+from warpsmith.tools.sketch.plan import sketch_plan
+
+MODULE = """import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.relu(x) * 2.0
+
+
+def get_inputs():
+    return [torch.randn({rows}, 32)]
+
+
+def get_init_inputs():
+    return []
+"""
+WISHES = {
+    "keep fp32 accumulation": [("pin", "precision", "exact"), ("note", "-", "keep fp32 accumulation")],
+    "no more than 48 KB shared memory": [("limit", "shared_memory", "49152")],
+    "blocks of 77 threads": [("pin", "block", "77")],
+    "why is this slower?": [("explain", "-", "-")],
+    "hello": [("nothing", "-", "-")],
+}
+
+
+class Helper:
+    """Understands the texts of `WISHES`, and writes a module at the third attempt."""
+
+    def __init__(self) -> None:
+        self.modules = iter(["import os\n" + MODULE.format(rows=8), MODULE.format(rows=9), MODULE.format(rows=8)])
+
+    def __call__(self, incoming: Incoming) -> Turn:
+        if "module" in (incoming.schema or {}).get("properties", {}) or "module" in incoming.code:
+            return Turn({"why": "the positive part, doubled"}, {"module": next(self.modules)})
+        said = incoming.text.rpartition("THE PERSON SAYS:\n")[2].splitlines()[0]
+        return Turn({"wishes": [{"do": do, "name": name, "value": value} for do, name, value in WISHES[said]]})
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedServer]:
+    with ScriptedServer(player=Helper()) as running:
+        yield running
+
+
+def session(folder: Path, *lines: str, mode: Mode = "ask", **settings: object) -> str:
+    """What a session shows that is given these lines."""
+    out = io.StringIO()
+    screen = Screen(out)
+    reader = PipeReader(io.StringIO("".join(f"{line}\n" for line in lines)), echo=screen.line)
+    search = OptimizeSettings(device="cpu", out=folder / "runs", **{"problem": "", **settings})  # type: ignore[arg-type]
+    assert asyncio.run(hold_sessions(ChatSettings(search, mode=mode), Desk(screen, False, reader))) == 0
+    return out.getvalue()
+
+
+def test_a_description_becomes_a_module_that_is_approved_and_wishes_are_shown_before_they_act(
+    server: ScriptedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WARPSMITH_CACHE", str(tmp_path / "cache"))
+    shown = session(
+        tmp_path,
+        "the positive part, doubled", "f32[8,32", "f32[8,32]", "", "y", "y",
+        "/plan", "y", "keep fp32 accumulation", "y", "no more than 48 KB shared memory", "n",
+        "no more than 48 KB shared memory", "yes", "blocks of 77 threads", "hello", "why is this slower?",
+        "/history", "/cost", "/exit",
+        policy=f"chat:scripted@{server.base_url}",
+    )  # fmt: skip
+    refused, _, rest = shown.partition("refused by the rules: line 1: import of os")
+    assert refused != shown
+    assert "get_inputs() makes float32[9, 32], not f32[8,32]" in rest
+    assert "understood: /lock precision=exact; note for the roles: keep fp32 accumulation" in rest
+    assert rest.count("understood: /limit shared_memory=49152") == 2
+    assert rest.count("at most 49,152 bytes of shared memory a block") == 1
+    assert "block=77: choose one of 128" in rest
+    assert "understood: nothing to do" in rest
+    assert "there is nothing to compare" in rest
+    history = rest.partition("> /history")[2]
+    assert [line.split(None, 1)[1] for line in history.splitlines()[2:6]] == [
+        "plan", "lock precision=exact", "note: keep fp32 accumulation", "limit shared_memory=49152",
+    ]  # fmt: skip
+    assert "interpreter" in history
+    (run,) = (tmp_path / "runs").glob("*-reference-*")
+    assert json.loads((run / "manifest.json").read_text())["config"]["approval"]["sha256"] in rest
+
+
+def test_a_module_that_nobody_approved_is_never_opened(server: ScriptedServer, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="was not settled"):
+        session(tmp_path, "doubled", "f32[8,32]", "n", mode="yolo", policy=f"chat:scripted@{server.base_url}")
+    assert not list((tmp_path / "runs").glob("*-reference-*"))
+
+
+KERNEL = """extern "C" __global__ void twice(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = 2.0f * fmaxf(x[i], 0.0f);
+}
+"""
+
+
+def test_the_launch_plan_of_a_bare_kernel_is_worked_out_and_it_is_judged_first(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "k.cu").write_text(KERNEL)
+    (tmp_path / "p.py").write_text(problem("torch.relu(x) * 2"))
+    shown = session(
+        tmp_path,
+        "grid=none", "grid=4 block=64", "n=256", "y", "/plan",
+        problem=str(tmp_path / "p.py"), start=str(tmp_path / "k.cu"), budget=4,
+    )  # fmt: skip
+    assert "grid=none: a whole number is needed" in shown
+    (run,) = (tmp_path / "runs").glob("*-p-*")
+    first = json.loads((run / "manifest.json").read_text())["config"]["start_candidate"]
+    assert f"first: {first} (freeform)" in shown
+    (step,) = json.loads((run / "blobs" / f"{first}.json").read_text())["plan"]["steps"]
+    assert (step["grid"], step["block"], step["args"]) == ([4, 1, 1], [64, 1, 1], ["in0", "out0", {"i32": 256}])
+
+
+@pytest.mark.parametrize(
+    ("answer", "part"),
+    [
+        ("block", "NAME=VALUE"),
+        ("block=0", "from 1"),
+        ("grid=1,2,3,4", "one to three"),
+        ("z=in0", "no parameter"),
+        ("'", "cannot be read"),
+        ("shared=x", "whole number"),
+    ],
+)
+def test_settings_of_a_launch_that_cannot_be_read_are_named(answer: str, part: str) -> None:
+    plan, _ = sketch_plan(KERNEL, ())
+    with pytest.raises(UserError, match=part):
+        edited(KERNEL, plan, None, answer)
+
+
+def test_the_lines_may_end_anywhere(tmp_path: Path) -> None:
+    (tmp_path / "p.py").write_text(problem())
+    for lines in ((), ("/plan", "y", "/lock vector=2")):
+        session(tmp_path, *lines, problem=str(tmp_path / "p.py"))
