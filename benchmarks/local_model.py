@@ -39,7 +39,7 @@ def parsed(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--problem", default=str(Path(__file__).resolve().parents[1] / "examples" / "softmax.py"))
     parser.add_argument("--set", action="append", default=[], metavar="NAME=LITERAL", help="a constant of the problem")
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"), help="where kernels are judged")
-    parser.add_argument("--budget", type=int, default=16, help="candidates; more where the roles said too little")
+    parser.add_argument("--budget", type=int, default=8, help="candidates; more where the roles said too little")
     parser.add_argument("--replies", type=int, default=20, help="replies of roles that are wanted")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--checks", type=int, default=3, help="prompts that are written once more in float32")
