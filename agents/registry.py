@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from warpsmith.agents.baselines import CostModelPolicy, DefaultPolicy, RandomPolicy
 from warpsmith.agents.builtin import BuiltinPolicy
-from warpsmith.agents.chat.grammar import GRAMMAR, PREFIX, Crew, parse_crew
+from warpsmith.agents.chat.grammar import GRAMMAR, LOCAL, PREFIX, Crew, parse_crew
+from warpsmith.agents.local.address import find_model, parse
 from warpsmith.agents.policy import Policy
 from warpsmith.agents.resources import PolicyResources
 from warpsmith.kernels.errors import UserError
@@ -20,7 +21,6 @@ POLICIES: dict[str, Callable[[], Policy]] = {
 
 
 NOT_YET = ("tpe", "genetic")
-LOCAL = "local:"
 """Policies that docs/interface.md names and that are not there yet."""
 
 
@@ -37,11 +37,17 @@ def make_policy(name: str, resources: PolicyResources | None = None) -> Policy:
 
 
 def crew_of(name: str) -> Crew | None:
-    """The models that a policy asks, or None where it asks none. UserError for names and grammar that do not exist."""
-    if name.startswith(PREFIX):
-        return parse_crew(name)
-    if name in NOT_YET or name.startswith(LOCAL):
-        raise UserError(f"--policy {name} is not there yet: choose one of {', '.join(POLICIES)}, or {GRAMMAR}")
+    """The models that a policy asks, or None where it asks none. UserError for names and grammar that do not
+    exist, and for local models that are not there."""
+    if name.startswith((PREFIX, LOCAL)):
+        crew = parse_crew(name)
+        for address in crew.everybody:
+            if address.local:
+                find_model(parse(address.model)[0])
+        return crew
+    if name in NOT_YET:
+        there = f"{', '.join(POLICIES)}, {GRAMMAR}, or {LOCAL}PATH"
+        raise UserError(f"--policy {name} is not there yet: choose one of {there}")
     if name not in POLICIES:
-        raise UserError(f"unknown policy {name!r}: choose one of {', '.join(POLICIES)}, or {GRAMMAR}")
+        raise UserError(f"unknown policy {name!r}: choose one of {', '.join(POLICIES)}, {GRAMMAR}, or {LOCAL}PATH")
     return None

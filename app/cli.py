@@ -207,7 +207,8 @@ def optimize(
     policy: Annotated[
         str,
         typer.Option(
-            "--policy", help="builtin, random, default, cost-model, or chat:MODEL[@URL][,...][;ROLE=MODEL...]."
+            "--policy",
+            help="builtin, random, default, cost-model, chat:MODEL[@URL][,...][;ROLE=MODEL...], or local:PATH.",
         ),
     ] = "builtin",
     budget: Annotated[int, typer.Option("--budget", min=1, help="Candidates to evaluate.")] = 64,

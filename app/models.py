@@ -15,6 +15,8 @@ from warpsmith.agents.llm.ladder import ChatAsker
 from warpsmith.agents.llm.profile import Profiles
 from warpsmith.agents.llm.replies import ReplyStore
 from warpsmith.agents.llm.signals import stopped_by_signals
+from warpsmith.agents.local.address import find_model, parse
+from warpsmith.agents.local.asker import LocalAsker
 from warpsmith.agents.policy import Policy
 from warpsmith.agents.registry import crew_of, make_policy
 from warpsmith.agents.resources import NO_REGION, PolicyResources, problem_text
@@ -42,7 +44,7 @@ def open_policy(
         yield given or make_policy(name)
         return
     with contextlib.ExitStack() as stack:
-        askers = open_askers(crew, ReplyStore(store.folder), Account(caps), stack)
+        askers = open_askers(crew, ReplyStore(store.folder), Account(caps), stack, store.manifest().seed)
         problem = problem_text(bench.plan(), bench.graph, bench.floor_us or 0.0) if specs else NO_REGION
 
         def interrupt() -> None:
@@ -56,19 +58,27 @@ def open_policy(
 
 
 def open_askers(
-    crew: Crew, kept: ReplyStore, account: Account, stack: contextlib.ExitStack
-) -> dict[ModelAddress, ChatAsker]:
-    """One for each model; they share kept replies and account, and close with the stack."""
+    crew: Crew, kept: ReplyStore, account: Account, stack: contextlib.ExitStack, seed: int = 0
+) -> dict[ModelAddress, ChatAsker | LocalAsker]:
+    """One for each model; they share kept replies and account, and close with the stack. `seed`: of the models of this
+    process."""
     profiles = Profiles()
-    endpoints = {address: endpoint(address.model, address.base_url) for address in crew.everybody}
+    served = [address for address in crew.everybody if not address.local]
+    endpoints = {address: endpoint(address.model, address.base_url) for address in served}
     account.require_prices(endpoints.values())
     account.restore(kept.calls())
-    askers: dict[ModelAddress, ChatAsker] = {}
+    askers: dict[ModelAddress, ChatAsker | LocalAsker] = {}
     for address, where in endpoints.items():
         client = stack.enter_context(ChatClient(where))
         askers[address] = ChatAsker(
             client, account=account, store=kept, profile=profiles.find(where), profiles=profiles
         )  # fmt: skip
+    for address in crew.everybody:
+        if address.local:
+            path, settings = parse(address.model)
+            local = LocalAsker(find_model(path), settings, seed=seed, account=account, store=kept)
+            stack.callback(local.close)
+            askers[address] = local
     stack.enter_context(stopped_by_signals(askers.values()))
     return askers
 

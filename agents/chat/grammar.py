@@ -1,4 +1,4 @@
-"""The grammar of `--policy chat:...`: which model answers for which role, on which server."""
+"""The grammar of `--policy chat:...` and `local:...`: which model answers for which role, on which server."""
 
 from __future__ import annotations
 
@@ -9,22 +9,27 @@ from dataclasses import dataclass, field
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.slots import ROLES
 
-PREFIX = "chat:"
+PREFIX, LOCAL = "chat:", "local:"
 SPEAKERS = (*ROLES, "writer", "interpreter")
 """Who can be given models of its own."""
 GRAMMAR = "chat:MODEL[@URL][,MODEL[@URL]...][;ROLE=MODEL[@URL][,...]...]"
+"""A model may also be `local:PATH[?OPTION=VALUE&...]`."""
 
 _AT_URL = re.compile(r"@(?=https?://)")
 
 
 @dataclass(frozen=True, slots=True)
 class ModelAddress:
-    """A model's name and the base URL of its server; None: the one of the environment."""
+    """A model's name and the base URL of its server; None: the one of the environment. Or a model of this process."""
 
     model: str
     base_url: str | None = None
+    local: bool = False
+    """The model is a path, with options behind a `?`: it runs in this process."""
 
     def __str__(self) -> str:
+        if self.local:
+            return f"{LOCAL}{self.model}"
         return self.model if self.base_url is None else f"{self.model}@{self.base_url}"
 
 
@@ -48,10 +53,10 @@ class Crew:
 
 
 def parse_crew(text: str) -> Crew:
-    """The crew that `chat:...` names. UserError says what is wrong and how it is written."""
+    """The crew that `chat:...` or `local:...` names. UserError says what is wrong and how it is written."""
     head, *overrides = text.split(";")
-    if not head.startswith(PREFIX):
-        raise _wrong(text, f"it begins with {PREFIX}")
+    if not head.startswith((PREFIX, LOCAL)):
+        raise _wrong(text, f"it begins with {PREFIX} or {LOCAL}")
     own: dict[str, tuple[ModelAddress, ...]] = {}
     for part in overrides:
         role, equals, models = part.partition("=")
@@ -69,6 +74,8 @@ def _models(whole: str, text: str) -> tuple[ModelAddress, ...]:
 
 
 def _address(whole: str, text: str) -> ModelAddress:
+    if text.startswith(LOCAL):
+        return ModelAddress(text.removeprefix(LOCAL), local=True)
     model, *urls = _AT_URL.split(text)
     if not model.strip() or len(urls) > 1:
         raise _wrong(whole, "a model is missing" if not model.strip() else f"{text!r} names two servers")

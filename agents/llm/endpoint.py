@@ -12,6 +12,9 @@ from warpsmith.kernels.errors import UserError
 OPENAI_URL = "https://api.openai.com/v1"
 OWN_KEY, OPENAI_KEY, OPENAI_BASE = "WARPSMITH_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL"
 
+IN_PROCESS = "in-process:"
+"""What the address of a model of this process begins with; its fingerprint follows."""
+
 _NO_KEY = "none"
 """What is sent where there is no key: the SDK insists on one, servers without keys ignore it."""
 _SHORTEST_SECRET = 6
@@ -37,6 +40,11 @@ class Endpoint:
     def local(self) -> bool:
         """Whether the server is on this machine; no proxy is asked then."""
         return urlsplit(self.base_url).hostname in ("localhost", "127.0.0.1", "::1")
+
+    @property
+    def in_process(self) -> bool:
+        """Whether the model is in this process, where it costs nothing."""
+        return self.base_url.startswith(IN_PROCESS)
 
     @property
     def is_openai(self) -> bool:

@@ -13,6 +13,7 @@ from warpsmith.agents.llm.endpoint import Endpoint
 from warpsmith.agents.llm.exchange import Exchanger, Step
 from warpsmith.agents.llm.faults import ExchangeFailed
 from warpsmith.agents.llm.forms import instructed, wire_schema
+from warpsmith.agents.llm.kept import kept_answer
 from warpsmith.agents.llm.parse import Invalid, Parsed, parse_reply
 from warpsmith.agents.llm.profile import Profiles, ServerProfile, presumed
 from warpsmith.agents.llm.records import Answer, Call, Interrupted, Message, NoReply, Question, Rung, ServerUnusable
@@ -79,7 +80,7 @@ class ChatAsker:
         """A valid answer, from the kept replies where they have it. NoReply, CapReached or ServerUnusable say why
         there is none."""
         key = question_key(self.endpoint, question)
-        kept = self._kept(key, question)
+        kept = kept_answer(self.store, key, question)
         if kept is not None:
             return kept
         climb = _Climb(self, question, key)
@@ -110,20 +111,6 @@ class ChatAsker:
             self._profile = profile
             if self._profiles is not None:
                 self._profiles.keep(self.endpoint, profile)
-
-    def _kept(self, key: str, question: Question[T]) -> Answer[T] | None:
-        found = self.store.answer(key)
-        if found is not None:
-            _, raw = found
-            try:
-                value = parse_reply(raw, question.reply, question.code).value
-            except Invalid:
-                return None
-            return Answer(value, raw.text, self.store.calls_of(key), replayed=True)
-        reason = self.store.gave_up(key)
-        if reason is not None:
-            raise NoReply(reason, self.store.calls_of(key))
-        return None
 
     def _failed(self, failure: ExchangeFailed, calls: list[Call]) -> Exception:
         """The error for a question that the server did not answer at all."""

@@ -66,7 +66,9 @@ class Prices:
         return cls(given)
 
     def cost(self, endpoint: Endpoint, usage: Usage) -> float | None:
-        """USD; None where the price is not known."""
+        """USD; None where the price is not known. A model of this process has none to pay."""
+        if endpoint.in_process:
+            return 0.0
         price = self.given.get(endpoint.model) or self.given.get("")
         if price is not None:
             return price.cost(usage)

@@ -69,6 +69,8 @@ class Call(Record):
     prompt_hash: str
     """SHA-256 of the messages and the requested form as sent; with `reply_hash` the names of the kept texts."""
     reply_hash: str | None = None
+    decisions_hash: str | None = None
+    """Name of what a model of this process decided at each token."""
 
     @property
     def accepted(self) -> bool:

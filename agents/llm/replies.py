@@ -77,12 +77,27 @@ class ReplyStore:
         data = self._blob(call.prompt_hash)
         return None if data is None else json.loads(data)
 
-    def keep(self, question: str, exchange: str, call: Call, raw: RawReply | None, prompt: bytes) -> None:
-        """Adds an exchange: its texts first, then its line, forced to the disk."""
+    def decisions(self, call: Call) -> bytes | None:
+        """What a model of this process decided at each token, as `Decisions.unpacked` takes it."""
+        return None if call.decisions_hash is None else self._blob(call.decisions_hash)
+
+    def keep(
+        self,
+        question: str,
+        exchange: str,
+        call: Call,
+        raw: RawReply | None,
+        prompt: bytes,
+        decisions: bytes | None = None,
+    ) -> None:
+        """Adds an exchange: its texts first, then its line, forced to the disk. `decisions`: of a model of this
+        process, named by the call."""
         entry = Entry(question=question, exchange=exchange, call=call)
         texts = {call.prompt_hash: prompt}
         if raw is not None and call.reply_hash is not None:
             texts[call.reply_hash] = raw.model_dump_json().encode()
+        if decisions is not None and call.decisions_hash is not None:
+            texts[call.decisions_hash] = decisions
         with self._lock:
             for digest, data in texts.items():
                 self._put(digest, data)

@@ -7,14 +7,20 @@ import signal
 import threading
 from collections.abc import Iterable, Iterator
 from types import FrameType
-
-from warpsmith.agents.llm.ladder import ChatAsker
+from typing import Protocol
 
 _NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
 
+class Stoppable(Protocol):
+    """Who is asked."""
+
+    def stop(self) -> None:
+        """Ends the questions under way and refuses new ones. Safe in a signal handler."""
+
+
 @contextlib.contextmanager
-def stopped_by_signals(askers: Iterable[ChatAsker]) -> Iterator[None]:
+def stopped_by_signals(askers: Iterable[Stoppable]) -> Iterator[None]:
     """SIGINT and SIGTERM end all questions under way, then do what they did before. A handler that is set inside the
     block comes first, and hands over by restoring this one: as with a run that drains at the first signal. Without
     effect outside the main thread, and for signals that the parent has ignored."""

@@ -8,8 +8,7 @@ import contextlib
 from warpsmith.agents.chat.grammar import GRAMMAR
 from warpsmith.agents.chat.reference import Written, written
 from warpsmith.agents.llm.accounts import Account
-from warpsmith.agents.llm.ladder import ChatAsker
-from warpsmith.agents.llm.records import NoReply
+from warpsmith.agents.llm.records import Asker, NoReply
 from warpsmith.agents.llm.replies import ReplyStore
 from warpsmith.agents.registry import crew_of
 from warpsmith.app.chat.desk import Desk, Ended
@@ -65,7 +64,7 @@ async def _wanted(desk: Desk) -> tuple[str, str]:
             return description, shapes
 
 
-async def _settled(desk: Desk, settings: OptimizeSettings, asker: ChatAsker, description: str, shapes: str) -> Bench:
+async def _settled(desk: Desk, settings: OptimizeSettings, asker: Asker, description: str, shapes: str) -> Bench:
     """Has texts written until one is approved and can be opened."""
     before: str | None = None
     complaints: list[str] = []
@@ -90,7 +89,7 @@ async def _settled(desk: Desk, settings: OptimizeSettings, asker: ChatAsker, des
 
 
 async def _by_the_rules(
-    desk: Desk, asker: ChatAsker, description: str, shapes: str, before: str | None, complaints: list[str]
+    desk: Desk, asker: Asker, description: str, shapes: str, before: str | None, complaints: list[str]
 ) -> Written:
     """A text that the rules let pass. UserError where the model writes none in `ATTEMPTS`."""
     for _ in range(ATTEMPTS):

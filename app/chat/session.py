@@ -16,6 +16,7 @@ from langgraph.runtime import RunControl
 from warpsmith.agents.chat.policy import ChatPolicy
 from warpsmith.agents.llm.accounts import Caps
 from warpsmith.agents.llm.ladder import ChatAsker
+from warpsmith.agents.local.asker import LocalAsker
 from warpsmith.app.chat import show
 from warpsmith.app.chat.events import Events
 from warpsmith.app.chat.judge import LateEvaluator
@@ -311,7 +312,7 @@ class Session:
         if isinstance(policy, ChatPolicy):
             for address in policy.crew.everybody:
                 asker = policy.resources.asker(address)
-                if isinstance(asker, ChatAsker):
+                if isinstance(asker, ChatAsker | LocalAsker):
                     asker.interrupt()
 
     async def _interrupted(self) -> None:

@@ -20,6 +20,8 @@ _TELLING = 0.5
 """Share of an input's values that may equal the one at the right position, unless that is the extremum."""
 _FOLLOWING = 0.9
 """Share of positions that have to move with the values they are positions of: rounding may decide some anew."""
+_ROWS = 4
+"""Rows for which the slices at tied positions are exchanged; each asks the module once more."""
 _NEAR = 2.0
 """Mean deviation up to which integers count as rounded; positions of nearly equal values lie anywhere."""
 _EXACT_ROOM = 4
@@ -93,7 +95,8 @@ def compare_exact(
     """Each integer or boolean must equal what float64 or what eager gives. Two things excuse others: both are
     positions of equal values along a dimension of an input (either of the tied positions is right), or they are
     about as few and as near as the elements at which eager itself rounds to another integer than float64. `again` is
-    asked where positions are not those of an extremum: whether they move with what they are positions of."""
+    asked whether the module itself cannot tell the tied positions apart, and where they are not those of an extremum,
+    whether they move with what they are positions of."""
     if value.dtype is torch.bool and value.numel() and int(value.view(torch.uint8).max()) > 1:
         # Torch reads such a byte as true here and as its bits there.
         return Comparison(None, None, "some booleans are stored as bytes that are neither 0 nor 1")
@@ -160,9 +163,68 @@ def _tied(
         for dim in range(tensor.dim()):
             if not (_fits(tensor, dim, index) and _fits(tensor, dim, truth) and _equal_at(tensor, dim, index, truth)):
                 continue
-            if _extreme_at(tensor, dim, truth) or (again is not None and _follows(tensor, dim, truth, inputs, again)):
+            if again is None:
+                if _extreme_at(tensor, dim, truth):
+                    return True
+            elif (_extreme_at(tensor, dim, truth) or _follows(tensor, dim, truth, inputs, again)) and (
+                _exchangeable(tensor, dim, index, truth, inputs, again)
+            ):
                 return True
     return False
+
+
+def _exchangeable(
+    tensor: torch.Tensor, dim: int, index: torch.Tensor, truth: torch.Tensor, inputs: Sequence[Any], again: Rerun
+) -> bool:
+    """Whether the module cannot tell tied positions apart: with what stands at the two exchanged, its answer stays. One
+    input that is equal there, a mask perhaps, proves nothing of the others. All rows are exchanged at once in the
+    inputs of this shape, then whole slices, for one row after another, in all inputs that have the dimension."""
+    shape = [1 if d == dim else size for d, size in enumerate(tensor.shape)]
+    given, right = index.reshape(shape), truth.reshape(shape)
+    before = again(list(inputs))
+    if before is None:
+        return False
+
+    def stays(changed: list[Any], rows: torch.Tensor) -> bool:
+        after = again(changed)
+        return after is not None and torch.equal(after.reshape(shape)[rows], before.reshape(shape)[rows])
+
+    differs = given != right
+    swapped = [
+        _swapped(value, dim, given, right) if isinstance(value, torch.Tensor) and value.shape == tensor.shape else value
+        for value in inputs
+    ]
+    if not stays(swapped, differs):
+        return False
+    rows = differs.nonzero()
+    for place in rows[torch.randperm(len(rows), device=rows.device)[:_ROWS]]:
+        row = tuple(place.tolist())
+        first, second = int(given[row]), int(right[row])
+        changed = [_with_slices(value, tensor, dim, first, second) for value in inputs]
+        one = torch.zeros_like(differs)
+        one[row] = True
+        if not stays(changed, one):
+            return False
+    return True
+
+
+def _swapped(value: torch.Tensor, dim: int, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    """A copy in which what stands at two positions along a dimension has changed places, row by row."""
+    there, here = value.gather(dim, first), value.gather(dim, second)
+    return value.scatter(dim, first, here).scatter(dim, second, there)
+
+
+def _with_slices(value: Any, tensor: torch.Tensor, dim: int, first: int, second: int) -> Any:
+    """A copy in which two slices have changed places along the dimension that meets `dim` of `tensor` where both are
+    broadcast against each other; other inputs as they are."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    along = dim - tensor.dim() + value.dim()
+    if along < 0 or value.shape[along] != tensor.shape[dim]:
+        return value
+    order = torch.arange(value.shape[along], device=value.device)
+    order[first], order[second] = second, first
+    return value.index_select(along, order)
 
 
 def _fits(tensor: torch.Tensor, dim: int, index: torch.Tensor) -> bool:

@@ -34,7 +34,9 @@ class InputDomain:
 def domain_of(value: Any, *, still: bool) -> InputDomain:
     """Reads a domain off shipped values; `still` says that `get_inputs` gives the same ones every time. Python numbers
     are `fixed`; so are integers, and labels held as floats, where `get_inputs` itself varies them."""
-    if not isinstance(value, torch.Tensor) or value.numel() == 0:
+    if not isinstance(value, torch.Tensor):
+        return InputDomain("fixed", still="it is a Python number" if isinstance(value, (int, float)) else "")
+    if value.numel() == 0:
         return InputDomain("fixed")
     if not value.is_floating_point():
         return _discrete(core_of(value), still)

@@ -1,0 +1,1 @@
+"""Language models in this process: constrained decoding of replies, with the decisions kept for training."""
