@@ -68,7 +68,7 @@ def test_the_environment_variable_names_the_library(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv(binding.LIBRARY_VARIABLE, str(copy))
     assert find_library() == copy
     monkeypatch.setenv(binding.LIBRARY_VARIABLE, str(tmp_path / "gone.so"))
-    with pytest.raises(EnvironmentError_, match=r"gone\.so"):
+    with pytest.raises(UserError, match=r"gone\.so"):
         find_library()
 
 
