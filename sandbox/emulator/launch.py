@@ -21,7 +21,9 @@ from warpsmith.sandbox.emulator.violations import Violation
 DEFAULT_STEP_LIMIT = 300_000
 """Executed blocks of code in one batch after which a kernel counts as hanging."""
 _MULTIPROCESSORS = 132
-"""Blocks are dealt out to so many in turn: code that asks where it runs finds more than one place."""
+_FIRST_PLACE, _STRIDE = 101, 83
+"""Blocks are dealt out to so many multiprocessors in turn, neighbours far apart (the stride and their number have no
+common divisor): code that asks where it runs finds places all over the device."""
 _LANES_PER_BATCH = 65536
 _STATE_PER_BATCH = 256 << 20
 
@@ -74,7 +76,7 @@ def run_kernel(
     for region in regions:
         region.forget_blocks()
     epochs = Epochs(kernel.granules["global"]) if checks.races else None
-    memory = GlobalAccess(GlobalMemory(regions), epochs, checks.uninitialized)
+    memory = GlobalAccess(GlobalMemory(regions), epochs, checks.uninitialized, kernel.constant_loads)
     totals = _Totals(kernel)
     run = Run()
     with np.errstate(all="ignore"):
@@ -185,7 +187,7 @@ def special_registers(shape: Shape, batch: Array) -> Callable[[str], Array]:
             clock[0] += 1000
             return constant(clock[0]).astype(np.uint64 if base in ("clock64", "globaltimer") else np.uint32)
         if base == "smid":
-            return _small((block % _MULTIPROCESSORS).astype(np.uint32))
+            return _small(((_FIRST_PLACE + _STRIDE * block) % _MULTIPROCESSORS).astype(np.uint32))
         return _lane_register(base, thread, shape)
 
     return lookup

@@ -159,14 +159,26 @@ class Scheduler:
             self.pending[target] = None if mask is None or other is None else other | mask
 
     def _leave(self, mask: Mask) -> None:
+        before = self.live
         if mask is None:
             self.live = np.zeros((1, 1), np.bool_)
+            self._end_blocks(before)
             return
         self.live = ~mask if self.live is None else self.live & ~mask
         if self.live.all():
             self.live = None
         full = None if self.live is None else np.broadcast_to(self.live, self.geometry.shape)
         self.everyone = Lanes(self.geometry, mask=full)
+        self._end_blocks(before)
+
+    def _end_blocks(self, before: Mask) -> None:
+        """Tell those who watch clusters which blocks have just ended; `before` were the live lanes."""
+        peers = self.machine.shared.peers
+        if peers is not None:
+            gone = ~self._full(None).any(axis=1)
+            if before is not None:
+                gone &= np.broadcast_to(before, self.geometry.shape).any(axis=1)
+            peers.end(np.flatnonzero(gone))
 
     def _branch(self, targets: list[int], lanes: Lanes, mask: Mask, taken: Array) -> None:
         if taken.size == 1:
@@ -381,6 +393,8 @@ class Scheduler:
 
     def _settle_cluster(self, rows: Array) -> None:
         self.machine.acquire(rows)
+        if self.machine.shared.peers is not None:
+            self.machine.shared.peers.meet(rows)
         everything = rows if len(rows) < self.geometry.shape[0] else None
         for hazards in (self.machine.shared.hazards, self.machine.shared.between):
             if hazards is not None:
