@@ -20,6 +20,10 @@ POLICIES: dict[str, Callable[[], Policy]] = {
 }
 
 
+NOT_YET = ("tpe", "genetic")
+"""Policies that docs/interface.md names and that are not there yet."""
+
+
 def make_policy(name: str, resources: PolicyResources | None = None) -> Policy:
     """The policy of that name; UserError lists what there is. Policies that ask models need the resources of a run."""
     crew = crew_of(name)
@@ -41,6 +45,9 @@ def crew_of(name: str) -> Crew | None:
             if address.local:
                 find_model(parse(address.model)[0])
         return crew
+    if name in NOT_YET:
+        there = f"{', '.join(POLICIES)}, {GRAMMAR}, or {LOCAL}PATH"
+        raise UserError(f"--policy {name} is not there yet: choose one of {there}")
     if name not in POLICIES:
         raise UserError(f"unknown policy {name!r}: choose one of {', '.join(POLICIES)}, {GRAMMAR}, or {LOCAL}PATH")
     return None

@@ -11,8 +11,11 @@ import typer
 from typer.core import TyperGroup
 
 from warpsmith import __version__
-from warpsmith.app.ending import fail, told
+from warpsmith.app.ending import explained, fail, fail_usage, told
 from warpsmith.kernels.errors import UserError, WarpsmithError
+
+_MISUSE: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+"""What a mistake in the command line raises; releases of typer keep it in different places."""
 
 
 class _Group(TyperGroup):
@@ -25,6 +28,17 @@ class _Group(TyperGroup):
                 return super().invoke(ctx)
             finally:
                 sys.stdout.flush()
+
+    def main(self, *args: Any, **settings: Any) -> Any:
+        """The whole command line; a mistake in it is told as any other, with `--json` as a document too."""
+        try:
+            code = super().main(*args, **settings | {"standalone_mode": False})
+        except _MISUSE as error:
+            error.show()
+            fail_usage(error.format_message())
+        except typer.Abort:
+            sys.exit(1)
+        sys.exit(code if isinstance(code, int) else 0)
 
 
 app = typer.Typer(
@@ -85,7 +99,22 @@ class ExportKind(enum.StrEnum):
     extension = "extension"
 
 
-ProblemArg = Annotated[str, typer.Argument(help="A KernelBench-style file, or module.py:callable with --inputs.")]
+def _named(text: str | None) -> str | None:
+    """A path on the command line: an empty one would be the current folder."""
+    if text is not None and not text.strip():
+        raise typer.BadParameter("the path is empty; name a file or folder")
+    return text
+
+
+def _path(text: str | Path) -> Path:
+    """The same as a Path; defaults come as one."""
+    _named(str(text))
+    return Path(text)
+
+
+ProblemArg = Annotated[
+    str, typer.Argument(callback=_named, help="A KernelBench-style file, or module.py:callable with --inputs.")
+]
 DeviceOpt = Annotated[
     DeviceChoice, typer.Option("--device", help="Where candidates run; auto takes a GPU if there is one.")
 ]
@@ -115,7 +144,7 @@ PriceOpt = Annotated[
         "--price", metavar="[MODEL=]IN/OUT", help="What a chat model costs, in USD per million tokens; repeatable."
     ),
 ]
-OutOpt = Annotated[Path, typer.Option("--out", help="Folder for run folders.")]
+OutOpt = Annotated[Path, typer.Option("--out", parser=_path, metavar="PATH", help="Folder for run folders.")]
 JobsOpt = Annotated[
     int | None,
     typer.Option(
@@ -149,17 +178,26 @@ def optimize(
     problem: Annotated[
         str | None,
         typer.Argument(
-            help="A KernelBench-style file, or module.py:callable with --inputs; - for a kernel on standard input."
+            callback=_named,
+            help="A KernelBench-style file, or module.py:callable with --inputs; - for a kernel on standard input.",
         ),
     ] = None,
     start: Annotated[
         str | None,
-        typer.Option("--start", help="A kernel to start from: folder with kernel.cu and launch.json, or .cu file."),
+        typer.Option(
+            "--start",
+            callback=_named,
+            help="A kernel to start from: folder with kernel.cu and launch.json, or .cu file.",
+        ),
     ] = None,
     ref: Annotated[
-        str | None, typer.Option("--ref", help="The module that says what is right, where PROBLEM does not.")
+        str | None,
+        typer.Option("--ref", callback=_named, help="The module that says what is right, where PROBLEM does not."),
     ] = None,
-    plan: Annotated[Path | None, typer.Option("--plan", help="launch.json of a .cu file that has none.")] = None,
+    plan: Annotated[
+        Path | None,
+        typer.Option("--plan", parser=_path, metavar="PATH", help="launch.json of a .cu file that has none."),
+    ] = None,
     device: DeviceOpt = DeviceChoice.auto,
     arch: ArchOpt = None,
     set_: SetOpt = None,
@@ -184,7 +222,9 @@ def optimize(
         CountersChoice,
         typer.Option("--counters", help="Full verdicts profiled with ncu on a GPU, where it is permitted (5 s each)."),
     ] = CountersChoice.best,
-    resume: Annotated[Path | None, typer.Option("--resume", help="Continue this run folder.")] = None,
+    resume: Annotated[
+        Path | None, typer.Option("--resume", parser=_path, metavar="PATH", help="Continue this run folder.")
+    ] = None,
     seed: SeedOpt = 0,
     out: OutOpt = Path("runs"),
     jobs: JobsOpt = None,
@@ -216,7 +256,9 @@ def optimize(
 def chat(
     problem: Annotated[
         str | None,
-        typer.Argument(help="As for optimize, or a .cu file with --ref; without one: -c, -r, or describe it."),
+        typer.Argument(
+            callback=_named, help="As for optimize, or a .cu file with --ref; without one: -c, -r, or describe it."
+        ),
     ] = None,
     continue_: Annotated[bool, typer.Option("--continue", "-c", help="Continue the session used last.")] = False,
     run: Annotated[
@@ -226,9 +268,12 @@ def chat(
         Approve, typer.Option("--approve", help="What is asked of you; /mode changes it.")
     ] = Approve.ask,
     start: Annotated[
-        str | None, typer.Option("--start", help="A kernel to start from: folder, or .cu file without a plan.")
+        str | None,
+        typer.Option("--start", callback=_named, help="A kernel to start from: folder, or .cu file without a plan."),
     ] = None,
-    ref: Annotated[str | None, typer.Option("--ref", help="The module that says what is right.")] = None,
+    ref: Annotated[
+        str | None, typer.Option("--ref", callback=_named, help="The module that says what is right.")
+    ] = None,
     device: DeviceOpt = DeviceChoice.auto,
     arch: ArchOpt = None,
     set_: SetOpt = None,
@@ -267,7 +312,9 @@ def chat(
 @app.command()
 def judge(
     problem: ProblemArg,
-    candidate: Annotated[Path, typer.Argument(help="Folder with kernel.cu and launch.json.")],
+    candidate: Annotated[
+        Path, typer.Argument(parser=_path, metavar="CANDIDATE", help="Folder with kernel.cu and launch.json.")
+    ],
     device: DeviceOpt = DeviceChoice.auto,
     arch: ArchOpt = None,
     set_: SetOpt = None,
@@ -275,7 +322,12 @@ def judge(
     mode: ModeOpt = Mode.eval,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="Folder in which a run folder with the verdict is made (default: none)."),
+        typer.Option(
+            "--out",
+            parser=_path,
+            metavar="PATH",
+            help="Folder in which a run folder with the verdict is made (default: none).",
+        ),
     ] = None,
     jobs: JobsOpt = None,
     json: JsonOpt = False,
@@ -320,14 +372,19 @@ def baseline(
 
 @app.command()
 def export(
-    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    run: Annotated[Path, typer.Argument(parser=_path, metavar="RUN", help="Run folder.")],
     as_: Annotated[
         ExportKind,
         typer.Option("--as", help="cu: kernel.cu and launch.json; model_new: a KernelBench ModelNew."),
     ] = ExportKind.model_new,
     to: Annotated[
         Path | None,
-        typer.Option("--to", help="Folder to write to, or a FILE.py of model_new (default: stdout; of cu, here)."),
+        typer.Option(
+            "--to",
+            parser=_path,
+            metavar="PATH",
+            help="Folder to write to, or a FILE.py of model_new (default: stdout; of cu, here).",
+        ),
     ] = None,
     json: JsonOpt = False,
 ) -> None:
@@ -341,8 +398,11 @@ def export(
 
 @app.command()
 def report(
-    run: Annotated[Path, typer.Argument(help="Run folder.")],
-    to: Annotated[Path | None, typer.Option("--to", help="Where to write (default: report.html in the run).")] = None,
+    run: Annotated[Path, typer.Argument(parser=_path, metavar="RUN", help="Run folder.")],
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", parser=_path, metavar="PATH", help="Where to write (default: report.html in the run)."),
+    ] = None,
     json: JsonOpt = False,
 ) -> None:
     """Write what a run tried and found as one self-contained page."""
@@ -368,6 +428,17 @@ def doctor(
     from warpsmith.app.doctor_command import run_doctor
 
     raise typer.Exit(run_doctor(json=json))
+
+
+def _not_there_yet(ctx: typer.Context) -> None:
+    raise UserError(f"the command `{ctx.info_name}` is not there yet; docs/interface.md lists what is")
+
+
+for _name in ("bench", "rollout", "train", "evaluate", "view"):
+    app.command(
+        _name, hidden=True, add_help_option=False,
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    )(_not_there_yet)  # fmt: skip
 
 
 def _overrides(pairs: list[str] | None) -> dict[str, str]:
@@ -416,3 +487,8 @@ def main() -> None:
         app()
     except WarpsmithError as error:
         fail(error)
+    except OSError as error:
+        known = explained(error)
+        if known is None:
+            raise
+        fail(known)

@@ -57,11 +57,13 @@ class _Base:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._out is not None:
+            out, self._out = self._out, None
             sys.stdout.flush()
-            self._out.flush()
-            os.dup2(self._out.fileno(), 1)
-            self._out.close()
-            self._out = None
+            try:
+                out.flush()
+            finally:
+                os.dup2(out.fileno(), 1)
+            out.close()
 
     def _print(self, text: str) -> None:
         """A line on the real stdout."""

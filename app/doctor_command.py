@@ -8,11 +8,13 @@ import typer
 
 from warpsmith.app.doctor import diagnose, usable
 from warpsmith.app.ending import interrupt_says
+from warpsmith.app.variables import check_variables
 
 
 def run_doctor(*, json: bool) -> int:
-    """Exit code 0 if candidates can be compiled and run here, 4 if not."""
+    """Exit code 0 if candidates can be compiled and run here, 4 if not. UserError for a variable without meaning."""
     with interrupt_says("no check has changed anything; run the command again"):
+        check_variables()
         checks = diagnose()
     if json:
         typer.echo(jsonlib.dumps([check.model_dump(mode="json") for check in checks], indent=2))

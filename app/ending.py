@@ -20,6 +20,7 @@ from warpsmith.kernels.errors import EnvironmentError_, UserError, WarpsmithErro
 FREE_SPACE = "free some space, or choose a folder on another disk, and run the command again"
 MORE_FILES = "raise the limit (ulimit -n 1024 or more) and run the command again"
 MORE_PROCESSES = "raise the limit (ulimit -u 1024 or more) or end other programs, and run the command again"
+OPEN_STDOUT = "run the command again without `>&-`; `> /dev/null` throws a result away on purpose"
 MORE_MEMORY = "raise the limit (ulimit -v unlimited) or end other programs, and run the command again"
 
 _MACHINE = {
@@ -28,6 +29,7 @@ _MACHINE = {
     errno.EMFILE: ("too many open files", MORE_FILES), errno.ENFILE: ("too many open files", MORE_FILES),
     errno.EAGAIN: ("no further process or thread can be started", MORE_PROCESSES),
     errno.ENOMEM: ("out of memory", MORE_MEMORY),
+    errno.EBADF: ("standard output is closed, so the result went nowhere", OPEN_STDOUT),
     errno.EIO: ("the disk does not answer", "look at the system's log (dmesg) and run the command again"),
 }  # fmt: skip
 """What the machine lacks, with the remedy."""
@@ -151,7 +153,7 @@ def explained(error: BaseException) -> WarpsmithError | None:
     for one in _chain(error):
         if isinstance(one, MemoryError):
             return EnvironmentError_(f"out of memory: {MORE_MEMORY}")
-        if isinstance(one, OSError) and one.errno in _MACHINE:
+        if isinstance(one, OSError) and one.errno in _MACHINE and (one.errno != errno.EBADF or stdout_closed()):
             what, remedy = _MACHINE[one.errno]
             return EnvironmentError_(f"{what}{_where(one)} ({os.strerror(one.errno)}): {remedy}")
     if isinstance(error, OSError) and error.errno in _PLACE and error.filename is not None:
@@ -196,8 +198,9 @@ def secure_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            # The lowest free number is this one.
-            os.open(os.devnull, os.O_RDWR)
+            # The lowest free number is this one. A result must not vanish: writing to this stdout fails.
+            os.open(os.devnull, os.O_RDONLY if number == 1 else os.O_RDWR)
+            _closed.append(number)
     sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
     sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
     sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
@@ -206,17 +209,39 @@ def secure_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
+_closed: list[int] = []
+"""The standard streams that were closed when the process began."""
+
+
+def stdout_closed() -> bool:
+    """Whether nobody can read a result."""
+    return 1 in _closed
+
+
 def fail(error: WarpsmithError) -> NoReturn:
     """Tells an error and ends the process with its exit code; with --json stdout gets a document as well."""
     with contextlib.suppress(OSError, ValueError):
         print(error if isinstance(error, Ended) else f"error: {error}", file=sys.stderr, flush=True)
-        if "--json" in sys.argv:
-            document = {"error": {"message": str(error), "kind": type(error).__name__, "exit_code": error.exit_code}}
-            print(jsonlib.dumps(document, indent=2), flush=True)
+        _document(str(error), type(error).__name__, error.exit_code)
     if isinstance(error, Ended):
         _code.append(error.exit_code)
     silence_closed_streams()
     sys.exit(error.exit_code)
+
+
+def fail_usage(message: str) -> NoReturn:
+    """Ends the process for words of the command line that were told on stderr already."""
+    with contextlib.suppress(OSError, ValueError):
+        _document(message, UserError.__name__, UserError.exit_code)
+    silence_closed_streams()
+    sys.exit(UserError.exit_code)
+
+
+def _document(message: str, kind: str, exit_code: int) -> None:
+    """The error for a program, where it asked for JSON."""
+    if "--json" in sys.argv:
+        document = {"error": {"message": message, "kind": kind, "exit_code": exit_code}}
+        print(jsonlib.dumps(document, indent=2), flush=True)
 
 
 def silence_closed_streams() -> None:

@@ -105,7 +105,7 @@ class Finished:
 
 def run_optimize(settings: OptimizeSettings, display: Display) -> int:
     """Runs the command and shows the result; returns the exit code."""
-    with interrupt_says("nothing was evaluated yet; run the command again"):
+    with interrupt_says(_interrupted(settings)):
         _refuse_early(settings)
         start = read_start(settings.start, settings.plan) if settings.start is not None else None
         settings = _as_before(settings)
@@ -116,6 +116,13 @@ def run_optimize(settings: OptimizeSettings, display: Display) -> int:
         display.note(summary(finished))
     display.result(document(finished), _piped(finished) if settings.start == STDIN else summary(finished))
     return finished.exit_code
+
+
+def _interrupted(settings: OptimizeSettings) -> str:
+    """What an interrupt says before the search begins."""
+    if settings.resume is None:
+        return "nothing was evaluated yet; run the command again"
+    return f"nothing new was evaluated; the run is as it was: go on with --resume {settings.resume}"
 
 
 def _opened(settings: OptimizeSettings) -> Bench:

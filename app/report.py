@@ -17,7 +17,7 @@ from markupsafe import Markup
 from warpsmith import __version__
 from warpsmith.app import report_charts as charts
 from warpsmith.app import report_format as words
-from warpsmith.app.ending import interrupt_says
+from warpsmith.app.ending import interrupt_says, stdout_closed
 from warpsmith.app.report_facts import Facts, gather
 from warpsmith.kernels.errors import UserError
 from warpsmith.tools.runs.store import RunStore, room_needed, write_atomically
@@ -34,7 +34,9 @@ def run_report(run: Path, to: Path | None, *, json: bool) -> int:
         if json:
             print(jsonlib.dumps(_plain(facts), indent=2, allow_nan=False))
         else:
-            print(write_page(facts, to or run / NAME))
+            page_path = write_page(facts, to or run / NAME)
+            if not stdout_closed():
+                print(page_path)
     return 0
 
 

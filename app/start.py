@@ -102,7 +102,7 @@ def _stdin() -> str:
     if len(data) > _MAX_STDIN:
         raise UserError(f"standard input: larger than {_MAX_STDIN >> 20} MiB; no kernel is")
     try:
-        text = data.decode()
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(f"standard input: cannot be read as text: {error}") from error
     if not text.strip():

@@ -14,6 +14,7 @@ from typing import Any
 from warpsmith import __version__
 from warpsmith.app.cores import default_jobs
 from warpsmith.app.reference import Approval
+from warpsmith.app.variables import check_variables
 from warpsmith.kernels.capture import capture
 from warpsmith.kernels.cost import estimate_us, floor_us
 from warpsmith.kernels.device import DeviceModel, model_for
@@ -24,7 +25,6 @@ from warpsmith.kernels.opgraph import OpGraph
 from warpsmith.kernels.plan import Plan, plan
 from warpsmith.kernels.problem import Problem, load_problem
 from warpsmith.kernels.records import Candidate, CompileReport, RunManifest
-from warpsmith.sandbox.cuda.memory import limit_bytes
 from warpsmith.tools.compile import Compiler
 from warpsmith.tools.evaluate import Evaluator
 from warpsmith.tools.foreign import Foreign
@@ -153,8 +153,8 @@ def bench_for(
 
 def find_machine(device: str, arch: str | None) -> Machine:
     """The GPU if there is one and it is wanted, else the emulator. EnvironmentError_ for `gpu` without one."""
+    check_variables()
     if device != "cpu":
-        limit_bytes()  # A number that cannot be read is the user's mistake, to be told before anything starts.
         found = _gpu()
         if found is not None:
             model, driver = found

@@ -37,6 +37,7 @@ from warpsmith.kernels.opgraph import GraphInput, NodeRef, OpGraph, OpNode, Tens
 from warpsmith.kernels.placement import strided_like
 from warpsmith.kernels.problem import FunctionModule, Instance, Problem, named_tensors
 from warpsmith.kernels.reference.held import HeldProblem
+from warpsmith.kernels.user_code import kept_alive
 
 logger = logging.getLogger(__name__)
 
@@ -181,7 +182,7 @@ def _export(instance: Instance, floats: list[int]) -> Any:
         with mode:
             inputs[index] = torch.empty((), dtype=torch.float64 if wide else torch.float32)
     arguments = tuple(pytree.tree_unflatten(inputs, instance.structure))
-    with _quiet(), torch.no_grad():
+    with _quiet(), kept_alive(), torch.no_grad():
         program = torch.export.export(_traceable(instance.module), arguments, strict=False)
         return program.run_decompositions(decomposition_table())
 
@@ -200,7 +201,7 @@ def _traceable(module: torch.nn.Module) -> torch.nn.Module:
 def _call(instance: Instance) -> Any:
     """Outputs of forward on the fake inputs."""
     mode = next(leaf.fake_mode for leaf in instance.inputs if isinstance(leaf, FakeTensor))
-    with _quiet(), mode, torch.no_grad():
+    with _quiet(), kept_alive(), mode, torch.no_grad():
         return instance.module(*pytree.tree_unflatten(list(instance.inputs), instance.structure))
 
 

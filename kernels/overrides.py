@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from warpsmith.kernels.errors import UserError
+from warpsmith.kernels.user_code import kept_alive
 
 _PINS = "__pins__"
 _SCALARS = (bool, int, float, str, bytes, complex, type(None))
@@ -247,8 +248,11 @@ def _execute(code: Any, module: ModuleType, pins: Pins, path: Path, pinned: Mapp
     folder = str(path.parent)
     sys.path.insert(0, folder)
     try:
-        exec(code, module.__dict__, pins)  # type: ignore[arg-type]  # any object with item access serves
-    except (Exception, SystemExit) as error:
+        with kept_alive():
+            exec(code, module.__dict__, pins)  # type: ignore[arg-type]  # any object with item access serves
+    except UserError:
+        raise
+    except Exception as error:
         name = pins.mistyped()
         if name is not None:
             raise _mistyped(path, name, pins, pinned) from None

@@ -31,6 +31,7 @@ from warpsmith.kernels.placement import made_on, placed
 from warpsmith.kernels.records import Record, content_hash
 from warpsmith.kernels.reference.rules import check_approved
 from warpsmith.kernels.resize import resized
+from warpsmith.kernels.user_code import kept_alive
 
 Mode = Literal["eval", "train"]
 _SEED_RANGE = 2**62
@@ -103,7 +104,7 @@ class Instance:
     def run(self, inputs: Sequence[Any] | None = None) -> list[torch.Tensor]:
         """Flat tensor outputs of forward, without gradients, on these flat inputs or on `self.inputs`."""
         arguments = pytree.tree_unflatten(list(self.inputs if inputs is None else inputs), self.structure)
-        with torch.no_grad():
+        with torch.no_grad(), kept_alive():
             leaves = pytree.tree_leaves(self.module(*arguments))
         return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
@@ -230,7 +231,7 @@ class Problem:
         def draw_inputs(input_seed: int) -> tuple[list[Any], pytree.TreeSpec]:
             return self._draw_inputs(device, input_seed)
 
-        with _seeded(2 * seed, device), made_on(device):
+        with kept_alive(), _seeded(2 * seed, device), made_on(device):
             module = self._make_module(device)
         module.train(self.mode == "train")
         inputs, structure = self._first_inputs(device) if self._facts else draw_inputs(seed)
@@ -239,7 +240,8 @@ class Problem:
     @cached_property
     def _saved(self) -> tuple[Any, tuple[Any, ...]]:
         """A live problem's module or function and example inputs."""
-        return load_live(Path(self._ref.path))
+        with kept_alive():
+            return load_live(Path(self._ref.path))
 
     def _make_module(self, device: str) -> torch.nn.Module:
         target = getattr(self._module, self._ref.callable) if self._module else self._saved[0]
@@ -274,7 +276,8 @@ class Problem:
 
     def _call_get_inputs(self, get_inputs: Callable[[], Any]) -> Any:
         try:
-            drawn = get_inputs()
+            with kept_alive():
+                drawn = get_inputs()
         except Exception as error:
             raise self.user_error(error, "get_inputs()") from error
         if not isinstance(drawn, (list, tuple, torch.Tensor)):
@@ -352,7 +355,7 @@ def load_ref(ref: ProblemRef) -> Problem:
     if path.is_dir():
         raise UserError(f"{path}: is a directory; name a Python file")
     try:
-        source = path.read_text(encoding="utf-8")
+        source = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; check the path") from None
     except (OSError, UnicodeDecodeError) as error:

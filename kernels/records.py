@@ -61,7 +61,7 @@ class KernelStep(Record):
     """Dynamic shared memory per block in bytes."""
     args: tuple[str | dict[str, StrictInt | StrictFloat], ...]
     """`inN`, `outN`, `param:NAME`, a buffer's name, or a typed scalar such as {"i32": 1024}."""
-    cooperative: bool = False
+    cooperative: StrictBool = False
 
 
 class LibraryStep(Record):

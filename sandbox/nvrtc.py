@@ -147,13 +147,13 @@ def load_nvrtc(library: Path | None = None) -> Nvrtc:
 def find_library() -> Path:
     """The NVRTC of this machine: $WARPSMITH_NVRTC, pip wheels (CUDA 13, then 12), then a CUDA toolkit.
 
-    Raises EnvironmentError_ that names the pip install if there is none.
+    Raises EnvironmentError_ that names the pip install if there is none; UserError where the variable names no file.
     """
     named = os.environ.get(LIBRARY_VARIABLE)
     if named:
         if Path(named).is_file():
             return Path(named)
-        raise EnvironmentError_(f"${LIBRARY_VARIABLE} names {named}, which is no file: unset it")
+        raise UserError(f"${LIBRARY_VARIABLE} names {named}, which is no file: unset it")
     for path in _candidates():
         if path.is_file():
             return path

@@ -46,6 +46,8 @@ DEFAULT_TIMEOUT_S = 20.0
 times as long where a busy machine gave the compiler less than half of it."""
 
 
+_SHOWN = 200
+"""Characters of a kernel's name that a message repeats."""
 MAX_JUDGED = 4096
 """Verdicts of the rules that a compiler remembers."""
 
@@ -294,6 +296,6 @@ def _missing_entry(candidate: Candidate, entries: tuple[str, ...]) -> Failure | 
             mangled = any(name.startswith(f"_Z{len(step.kernel)}{step.kernel}") for name in entries)
             hint = ' (it is there, but not as extern "C")' if mangled else ""
             known = ", ".join(entries) or "none"
-            message = f"the plan launches {step.kernel!r}, which the source lacks{hint}; its kernels: {known}"
+            message = f"the plan launches {step.kernel[:_SHOWN]!r}, which the source lacks{hint}; its kernels: {known}"
             return Failure(stage="compile", kind="no_entry", message=message)
     return None

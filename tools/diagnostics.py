@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from warpsmith.kernels.records import Diagnostic, Failure, KernelResources
 from warpsmith.sandbox.nvrtc import SOURCE_NAME
@@ -38,6 +39,36 @@ _ENTRY = re.compile(r"^\s*(?:\.(?:visible|weak)\s+)?\.entry\s+([\w$]+)", re.MULT
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.MULTILINE)
 _LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)")
 
+
+@dataclass(frozen=True, slots=True)
+class _Constant:
+    """What stands for a macro of the C library."""
+
+    plain: str
+    """Needs no header."""
+    header: str | None = None
+    name: str = ""
+
+
+_UNDEFINED = re.compile(r'identifier "(\w+)" is undefined')
+_CONSTANTS = {
+    "INFINITY": _Constant("__int_as_float(0x7f800000)", "math_constants.h", "CUDART_INF_F"),
+    "HUGE_VALF": _Constant("__int_as_float(0x7f800000)", "math_constants.h", "CUDART_INF_F"),
+    "HUGE_VAL": _Constant("__longlong_as_double(0x7ff0000000000000LL)", "math_constants.h", "CUDART_INF"),
+    "NAN": _Constant("__int_as_float(0x7fffffff)", "math_constants.h", "CUDART_NAN_F"),
+    "FLT_MAX": _Constant("3.402823466e+38f"),
+    "FLT_MIN": _Constant("1.175494351e-38f"),
+    "FLT_EPSILON": _Constant("1.192092896e-07f"),
+    "DBL_MAX": _Constant("1.7976931348623157e+308"),
+    "DBL_MIN": _Constant("2.2250738585072014e-308"),
+    "DBL_EPSILON": _Constant("2.2204460492503131e-16"),
+    "INT_MAX": _Constant("2147483647"),
+    "INT_MIN": _Constant("(-2147483647 - 1)"),
+    "UINT_MAX": _Constant("4294967295u"),
+    "LLONG_MAX": _Constant("9223372036854775807LL"),
+    "M_PI": _Constant("3.14159265358979323846", "math_constants.h", "CUDART_PI"),
+}
+"""Figures as C11 5.2.4.2 and IEEE 754 give them."""
 _KINDS = (
     ("shared_memory", re.compile(r"too much shared data")),
     ("architecture", re.compile(r"not supported on \.target|requires? \.target|requires PTX ISA")),
@@ -109,7 +140,7 @@ def compile_failure(diagnostics: tuple[Diagnostic, ...], description: str) -> Fa
     first = errors[0]
     where = f"line {first.line}: " if first.line is not None else ""
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-    message = f"{where}{first.message}{more}"
+    message = f"{where}{first.message}{more}{_remedy(first)}"
     return Failure(stage="compile", kind=_kind(first), slot=first.slot, message=message)
 
 
@@ -121,6 +152,17 @@ def entry_points(ptx: str) -> tuple[str, ...]:
 def without_directories(text: str) -> str:
     """Absolute paths cut down to file names: messages must not tell where things lie on this machine."""
     return _DIRECTORIES.sub("", text)
+
+
+def _remedy(diagnostic: Diagnostic) -> str:
+    """What to write for a macro of the C library's headers, which NVRTC has none of. A slot includes nothing."""
+    match = _UNDEFINED.search(diagnostic.message)
+    constant = _CONSTANTS.get(match[1]) if match else None
+    if constant is None:
+        return ""
+    if diagnostic.slot is not None or constant.header is None:
+        return f"; NVRTC has no such macro: write {constant.plain}"
+    return f"; NVRTC has no such macro: #include <{constant.header}> and write {constant.name}, or {constant.plain}"
 
 
 def _kind(diagnostic: Diagnostic) -> str:

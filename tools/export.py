@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.problem import FunctionModule, Instance, Problem, ProblemRef, StoredTensor, load_ref
 from warpsmith.kernels.records import Candidate, KernelStep, LibraryStep, Outcome
+from warpsmith.kernels.user_code import kept_alive
 from warpsmith.sandbox.cuda.arguments import Parameter, entry_parameters
 from warpsmith.tools.runs.store import RunStore, room_needed, write_atomically
 from warpsmith.tools.verification.outputs import layout_of
@@ -124,7 +125,7 @@ def _template() -> jinja2.Template:
 
 def _outputs(instance: Instance) -> tuple[list[torch.Tensor], pytree.TreeSpec]:
     arguments: Any = pytree.tree_unflatten(list(instance.inputs), instance.structure)
-    with torch.no_grad():
+    with torch.no_grad(), kept_alive():
         leaves, spec = pytree.tree_flatten(instance.module(*arguments))
     return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)], spec
 

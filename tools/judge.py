@@ -27,6 +27,7 @@ from warpsmith.kernels.records import (
     Record,
 )
 from warpsmith.sandbox.backend import SCRATCH_DTYPES
+from warpsmith.sandbox.cuda.library import ALLOWED, KEYWORDS
 from warpsmith.sandbox.emulator.limits import MAX_SCRATCH
 from warpsmith.tools.evaluate import Evaluator
 from warpsmith.tools.operands import Operand, operands_of
@@ -48,6 +49,10 @@ _MAX_STEPS = 1024
 """Steps of a plan, `prepare` included: each is a launch of every run."""
 _MAX_SIZE = 2**31 - 1
 """The largest dimension of a grid; no device takes more in any of its launch parameters."""
+_MAX_LISTED = 40
+"""Names that a message lists."""
+_MAX_SHOWN = 200
+"""Characters of a name that a message repeats."""
 _RESERVED = re.compile(r"(in|out)\d+|param:.*")
 
 
@@ -80,14 +85,16 @@ def plan_of(text: str, path: Path) -> LaunchPlan:
         raise UserError(f"{path}: a launch plan is an object with `steps`, not a {type(document).__name__}")
     version = document.get("schema_version", SCHEMA_VERSION)
     if type(version) is not int or version != SCHEMA_VERSION:
-        raise UserError(f"{path}: schema_version {version!r} is not known; this version reads {SCHEMA_VERSION}")
+        raise UserError(f"{path}: schema_version {_shown(version)} is not known; this version reads {SCHEMA_VERSION}")
     for part in ("prepare", "steps"):
         for index, step in enumerate(_list(document.get(part, []), path, part)):
             _check_step(step, f"{path}: {part}[{index}]")
     for name, buffer in _dict(document.get("buffers", {}), path, "buffers").items():
+        _check_name(name, f"{path}: buffers")
         if _RESERVED.fullmatch(name):
-            raise UserError(f"{path}: buffers: {name!r} is a reserved name")
-        _check_buffer(_validated(Buffer, buffer, f"{path}: buffers.{name}"), f"{path}: buffers.{name}")
+            raise UserError(f"{path}: buffers: {_shown(name)} is a reserved name")
+        where = f"{path}: buffers.{_cut(name)}"
+        _check_buffer(_validated(Buffer, buffer, where), where)
     plan = _validated(LaunchPlan, document, str(path))
     if not plan.steps:
         raise UserError(f"{path}: steps is empty: nothing would be launched")
@@ -124,13 +131,13 @@ def check_operands(plan: LaunchPlan, operands: Iterable[Operand], path: Path) ->
     used = list(_names(plan))
     for where, name in used:
         if name not in known:
-            raise UserError(f"{path}: {where}: nothing is called {name!r}; there are {', '.join(sorted(known))}")
+            raise UserError(f"{path}: {where}: nothing is called {_shown(name)}; there are {_some(known)}")
     for where, name in used:
         if name in numbers and where.endswith(".out"):
             raise UserError(f"{path}: {where}: {name} is a number")
     missing = outputs - {name for _, name in used}
     if missing:
-        raise UserError(f"{path}: no step is given {', '.join(sorted(missing))}")
+        raise UserError(f"{path}: no step is given {_some(missing)}")
 
 
 def refuse_plan(plan: LaunchPlan, operands: Iterable[Operand], *, scratch_bytes: int = SCRATCH_GPU) -> str | None:
@@ -185,7 +192,7 @@ def _once(pairs: list[tuple[str, Any]], path: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            raise UserError(f"{path}: the key {name[:80]!r} stands twice in one object")
+            raise UserError(f"{path}: the key {_shown(name)} stands twice in one object")
         found[name] = value
     return found
 
@@ -200,11 +207,11 @@ def _check_names(plan: LaunchPlan, path: Path) -> None:
         if where.startswith("prepare") and name not in plan.buffers and not name.startswith("param:"):
             raise UserError(
                 f"{path}: {where}: prepare works on parameters and buffers alone, before there are inputs, "
-                f"so {name!r} is not there yet"
+                f"so {_shown(name)} is not there yet"
             )
         if name not in plan.buffers and not _RESERVED.fullmatch(name):
             raise UserError(
-                f"{path}: {where}: {name!r} is no buffer of the plan; arguments are inN, outN, param:NAME, "
+                f"{path}: {where}: {_shown(name)} is no buffer of the plan; arguments are inN, outN, param:NAME, "
                 f'a buffer, or a typed scalar such as {{"i32": 4}}'
             )
 
@@ -228,10 +235,55 @@ def _check_step(step: Any, where: str) -> None:
         if isinstance(argument, dict):
             _check_scalar(argument, f"{where}.args[{position}]")
     made = _validated(KernelStep, step, where) if "kernel" in step else _validated(LibraryStep, step, where)
-    if isinstance(made, KernelStep):
+    if isinstance(made, LibraryStep):
+        _check_library(made, where)
+    else:
+        _check_name(made.kernel, f"{where}.kernel")
         for name in ("grid", "block", "cluster"):
             _check_sizes(getattr(made, name), f"{where}.{name}", least=1)
         _check_sizes((made.shared_bytes,), f"{where}.shared_bytes", least=0)
+
+
+def _check_library(step: LibraryStep, where: str) -> None:
+    """Only operators that the launcher calls, with the keywords that they take."""
+    if step.library not in ALLOWED:
+        raise UserError(
+            f"{where}.library: {_shown(step.library)} is not in the list of library operators: {_some(ALLOWED)}; "
+            "compute it with a kernel step"
+        )
+    taken = KEYWORDS.get(step.library, frozenset())
+    for name, value in step.kwargs.items():
+        if name not in taken:
+            raise UserError(f"{where}.kwargs: {step.library} takes no {_shown(name)}; it takes {_some(taken)}")
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise UserError(f"{where}.kwargs.{name}: takes a number, not {_shown(value)}")
+
+
+def _check_name(name: str, where: str) -> None:
+    """Names of kernels and buffers reach the driver, messages and files."""
+    if not name:
+        raise UserError(f"{where}: a name is empty; give it one")
+    if not name.isprintable():
+        raise UserError(
+            f"{where}: {_shown(name)} holds a character that no name has (NUL, a control, a lone surrogate)"
+        )
+
+
+def _shown(value: object) -> str:
+    """A value as a message repeats it: its beginning where it is long."""
+    return _cut(value if isinstance(value, int) and not isinstance(value, bool) else repr(value))
+
+
+def _cut(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}... ({len(text):,} characters)"
+
+
+def _some(names: Iterable[str]) -> str:
+    """The first names in order, as far as a message holds them."""
+    ordered = sorted(names)
+    listed = ", ".join(_cut(name) for name in ordered[:_MAX_LISTED]) or "none"
+    return listed if len(ordered) <= _MAX_LISTED else f"{listed} and {len(ordered) - _MAX_LISTED} more"
 
 
 def _check_sizes(sizes: Iterable[int], where: str, *, least: int) -> None:
@@ -246,22 +298,22 @@ def _check_scalar(argument: dict[str, Any], where: str) -> None:
     ((kind, value),) = argument.items()
     if kind not in _INTEGERS:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise UserError(f"{where}: an {kind} takes a number, not {value!r}")
+            raise UserError(f"{where}: an {kind} takes a number, not {_shown(value)}")
         return
     name = f"an {kind}" if kind.startswith("i") else f"a {kind}"
     if isinstance(value, bool) or not isinstance(value, int):
-        raise UserError(f"{where}: {name} takes an integer, not {value!r}")
+        raise UserError(f"{where}: {name} takes an integer, not {_shown(value)}")
     low, high = _INTEGERS[kind]
     if not low <= value <= high:
-        raise UserError(f"{where}: {name} takes an integer from {low} to {high}, not {value}")
+        raise UserError(f"{where}: {name} takes an integer from {low} to {high}, not {_shown(value)}")
 
 
 def _check_buffer(buffer: Buffer, where: str) -> None:
     if buffer.dtype not in DTYPES:
-        raise UserError(f"{where}.dtype: {buffer.dtype!r} is not known; there are {', '.join(DTYPES)}")
+        raise UserError(f"{where}.dtype: {_shown(buffer.dtype)} is not known; there are {', '.join(DTYPES)}")
     for dim, size in enumerate(buffer.shape):
         if size <= 0:
-            raise UserError(f"{where}.shape[{dim}]: a size is at least 1, not {size}")
+            raise UserError(f"{where}.shape[{dim}]: a size is at least 1, not {_shown(size)}")
 
 
 def _check_scratch(plan: LaunchPlan, path: Path, limit: int) -> None:
@@ -270,7 +322,7 @@ def _check_scratch(plan: LaunchPlan, path: Path, limit: int) -> None:
     if total > limit:
         largest = max(sizes, key=sizes.__getitem__)
         raise UserError(
-            f"{path}: buffers.{largest}.shape: the buffers take {total:,} bytes together; at most "
+            f"{path}: buffers.{_cut(largest)}.shape: the buffers take {total:,} bytes together; at most "
             f"{limit >> 30} GiB ({limit:,} bytes) are given here"
         )
 
@@ -280,7 +332,7 @@ def _validated(kind: type[_R], document: Any, where: str) -> _R:
         return kind.model_validate(document)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
+        place = "".join(f"[{part}]" if isinstance(part, int) else f".{_cut(part)}" for part in first["loc"])
         raise UserError(f"{where}{place}: {first['msg']}") from error
 
 
@@ -303,7 +355,8 @@ def _text(path: Path, most: int) -> str:
     if len(data) > most:
         raise UserError(f"{path} is larger than {most >> 20} MiB")
     try:
-        return data.decode()
+        # Editors of some systems begin a text with a byte order mark.
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: cannot be read as text: {error}") from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import math
 import os
 import queue
 import threading
@@ -16,6 +17,7 @@ from warpsmith.agents.llm.endpoint import Endpoint
 from warpsmith.agents.llm.faults import ExchangeFailed, from_sdk, not_chat
 from warpsmith.agents.llm.records import Usage
 from warpsmith.agents.llm.wire import RawReply, Stream, read_completion
+from warpsmith.kernels.errors import UserError
 
 if TYPE_CHECKING:
     import httpx2
@@ -39,12 +41,17 @@ class Timeouts:
 
     @classmethod
     def usual(cls) -> Timeouts:
-        """The defaults; $WARPSMITH_REPLY_TIMEOUT_S replaces the total."""
-        try:
-            total = float(os.environ.get(TIMEOUT_VARIABLE, ""))
-        except ValueError:
+        """The defaults; $WARPSMITH_REPLY_TIMEOUT_S replaces the total. UserError where it holds no usable number."""
+        text = os.environ.get(TIMEOUT_VARIABLE)
+        if not text:
             return cls()
-        return cls(silence_s=min(cls().silence_s, total), total_s=total) if total > 0 else cls()
+        try:
+            total = float(text)
+        except ValueError:
+            total = math.nan
+        if not (math.isfinite(total) and total > 0):
+            raise UserError(f"{TIMEOUT_VARIABLE}={text}: give a finite positive number of seconds, or unset it")
+        return cls(silence_s=min(cls().silence_s, total), total_s=total)
 
 
 @dataclass(frozen=True, slots=True)

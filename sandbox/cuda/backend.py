@@ -4,7 +4,6 @@ checked."""
 from __future__ import annotations
 
 import itertools
-import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -24,6 +23,7 @@ from warpsmith.sandbox.cuda.arguments import (
     pack,
     parameter_array,
 )
+from warpsmith.sandbox.cuda.deadline import launch_timeout_s as usual_timeout_s
 from warpsmith.sandbox.cuda.health import Health
 from warpsmith.sandbox.cuda.leftovers import Leftovers
 from warpsmith.sandbox.cuda.library import LibraryError, library_call
@@ -34,14 +34,6 @@ from warpsmith.sandbox.cuda.variables import Variables
 Launch = Callable[[], object]
 _torch_cuda: Any = torch.cuda
 """Not every release of torch types its streams and events."""
-
-LAUNCH_TIMEOUT_VARIABLE = "WARPSMITH_LAUNCH_TIMEOUT_S"
-"""Environment variable with another deadline, in seconds."""
-
-LAUNCH_TIMEOUT_S = 10.0
-"""A run of a whole plan that takes longer is a hang: the slowest honest one is a serial pass over the
-memory."""
-
 
 _MOST = 2**31 - 1
 _MOST_BYTES = 1 << 48
@@ -83,8 +75,7 @@ class CudaBackend:
         self.label = f"gpu:{torch.cuda.get_device_name(index)}"
         self.stream: Any = _torch_cuda.Stream(self.torch_device)
         torch.cuda.set_stream(self.stream)
-        named = os.environ.get(LAUNCH_TIMEOUT_VARIABLE)
-        self.launch_timeout_s = launch_timeout_s or (float(named) if named else LAUNCH_TIMEOUT_S)
+        self.launch_timeout_s = launch_timeout_s or usual_timeout_s()
         self.scrubber = Scrubber(self.torch_device)
         self.health = Health.of(self.driver.uuid(index))
         self._leftovers = Leftovers(self.torch_device, self.driver)

@@ -13,7 +13,8 @@ ALLOWED: dict[str, Callable[..., torch.Tensor]] = {
     "addmm": torch.addmm,
     "matmul": torch.matmul,
 }
-_KEYWORDS = {"addmm": {"alpha", "beta"}}
+KEYWORDS = {"addmm": frozenset({"alpha", "beta"})}
+"""What an operator takes by name, all of it numbers."""
 
 
 class LibraryError(Exception):
@@ -31,7 +32,7 @@ def library_call(
     allow-list."""
     if name not in ALLOWED:
         raise LibraryError(f"library operator {name!r} is not allowed; there is {', '.join(sorted(ALLOWED))}")
-    unknown = set(keywords) - _KEYWORDS.get(name, set())
+    unknown = set(keywords) - KEYWORDS.get(name, frozenset())
     if unknown:
         raise LibraryError(f"{name} takes no keyword {', '.join(sorted(unknown))} here")
     given: list[torch.Tensor | int | float] = []

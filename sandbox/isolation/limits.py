@@ -54,7 +54,7 @@ def limit_compiler(*, memory_bytes: int) -> str:
     lower(resource.RLIMIT_FSIZE, 0)
     lower(resource.RLIMIT_NOFILE, 64)
     lower(resource.RLIMIT_AS, memory_bytes)
-    return f"on: {memory_bytes >> 30} GiB of memory, no file, no core dump"
+    return f"on: {memory_bytes >> 30} GiB of address space, no file, no core dump"
 
 
 def allow_cpu(seconds: float) -> None:

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from warpsmith.kernels.errors import EnvironmentError_
+from warpsmith.kernels.errors import UserError
 from warpsmith.sandbox.isolation import limits
 
 Profile = Literal["strict", "user", "bare"]
@@ -30,12 +30,12 @@ _MOST_ENTRIES = 1000
 
 
 def requested() -> Profile | None:
-    """The profile that $WARPSMITH_ISOLATION asks for. EnvironmentError_ for one that does not exist."""
+    """The profile that $WARPSMITH_ISOLATION asks for. UserError for one that does not exist."""
     named = os.environ.get(VARIABLE, "auto")
     if named in ("", "auto"):
         return None
     if named not in PROFILES:
-        raise EnvironmentError_(f"${VARIABLE} is {named!r}: use auto, {', '.join(PROFILES)}, or unset it")
+        raise UserError(f"${VARIABLE} is {named!r}: use auto, {', '.join(PROFILES)}, or unset it")
     return next(profile for profile in PROFILES if profile == named)
 
 

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from warpsmith.kernels.errors import EnvironmentError_
+from warpsmith.kernels.errors import EnvironmentError_, UserError
 from warpsmith.kernels.problem import ProblemRef
 from warpsmith.sandbox.isolation.policy import Policy
 from warpsmith.sandbox.isolation.profile import ALWAYS, Isolation, is_on, profile_of, shortfall
@@ -63,7 +63,7 @@ def test_a_profile_asked_for_is_reached_or_refused_with_the_remedy(proof, monkey
     monkeypatch.setenv("WARPSMITH_ISOLATION", "bare")
     assert asyncio.run(_isolation()).profile == "bare"
     monkeypatch.setenv("WARPSMITH_ISOLATION", "tight")
-    with pytest.raises(EnvironmentError_, match="tight"):
+    with pytest.raises(UserError, match="tight"):
         asyncio.run(_isolation())
 
 
