@@ -17,9 +17,13 @@ _WRITTEN = {1: 0x01, 2: 0x0101, 4: 0x01010101, 8: 0x0101010101010101}
 
 
 class GlobalAccess:
-    """What a launch does to global memory. `epochs` None: races are not looked for."""
+    """What a launch does to global memory. `epochs` None: races are not looked for. `constant`: some loads (`.nc`)
+    hold what they read for constant, so that it is kept which bytes were written."""
 
-    def __init__(self, memory: GlobalMemory, epochs: Epochs | None, check_uninitialized: bool) -> None:
+    def __init__(
+        self, memory: GlobalMemory, epochs: Epochs | None, check_uninitialized: bool, constant: bool = False
+    ) -> None:
+        self.constant = constant and epochs is not None
         self.memory = memory
         self.epochs = epochs
         self.check_uninitialized = check_uninitialized
@@ -47,8 +51,17 @@ class GlobalAccess:
         self.counts[f"global_{what}_requests"] += found[0]
         self.counts[f"global_{what}_sectors"] += found[1]
 
-    def load(self, request: Request, dtype: Any, count: int, strong: bool, counted: bool = True) -> list[Array]:
-        """Values of each of `count` neighbouring elements."""
+    def load(
+        self,
+        request: Request,
+        dtype: Any,
+        count: int,
+        strong: bool,
+        *,
+        counted: bool = True,
+        constant: bool = False,
+    ) -> list[Array]:
+        """Values of each of `count` neighbouring elements; `constant` ones must not change during the launch."""
         shift = int(dtype.itemsize).bit_length() - 1
         parts = self._locate(request)
         index = (request.base + (request.offset - self.memory.low)) >> shift
@@ -57,6 +70,8 @@ class GlobalAccess:
         for region, part in parts:
             if region.tracked or region.writers is not None:
                 self._check_load(region, part, strong)
+            if constant and self.constant:
+                self._check_constant(region, part)
         if strong and self.epochs is not None:
             self.epochs.acquire(np.unique(request.rows))
         flat = self.memory.flat(dtype)
@@ -70,6 +85,22 @@ class GlobalAccess:
             self.epochs.check_strong_load(region, request, places)
         elif self.epochs is not None:
             self.epochs.note_load(region, request, places)
+
+    def _check_constant(self, region: Region, request: Request) -> None:
+        """PTX leaves open what a load through the read-only cache finds where the same launch writes."""
+        for word in self._granules(region, request):
+            bad = region.stored(self._granule()).take(word, mode="clip")
+            if bad.any():
+                what = f"reads {region.name} through the read-only cache (__ldg) where the same launch has written"
+                request.fail("race", bad, what)
+
+    def _granule(self) -> int:
+        return self.epochs.granule if self.epochs is not None else 1
+
+    def _granules(self, region: Region, request: Request) -> list[Array]:
+        granule = self._granule()
+        first = (request.base + (request.offset - region.start + region.pad)) // granule
+        return [first + step for step in range(max(1, request.size // granule))]
 
     def _check_written(self, region: Region, request: Request, places: Array) -> None:
         assert region.init is not None
@@ -91,6 +122,9 @@ class GlobalAccess:
                 marks[first + step] = _WRITTEN[width]
         if self.epochs is not None:
             self.epochs.note_store(region, request, places, atomic, changes)
+        if self.constant:
+            for word in self._granules(region, request):
+                region.stored(self._granule())[word] = True
 
     def store(self, request: Request, dtype: Any, values: tuple[Array, ...], strong: bool) -> None:
         """Write `values` (one array for each neighbouring element)."""

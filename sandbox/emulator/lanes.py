@@ -15,7 +15,8 @@ CLOCKS = ("clock", "clock_hi", "clock64", "globaltimer", "globaltimer_lo", "glob
 SPECIAL = frozenset(
     (*CLOCKS, "tid", "ctaid", "ntid", "nctaid", "cluster_ctaid", "cluster_nctaid", "clusterid", "nclusterid",
      "cluster_ctarank", "cluster_nctarank", "laneid", "warpid", "nwarpid", "lanemask_eq", "lanemask_lt", "lanemask_le",
-     "lanemask_gt", "lanemask_ge", "smid", "nsmid", "gridid", "dynamic_smem_size", "is_explicit_cluster")
+     "lanemask_gt", "lanemask_ge", "smid", "nsmid", "gridid", "dynamic_smem_size", "is_explicit_cluster",
+     "envreg1", "envreg2")
 )  # fmt: skip
 """Special registers that a launch can answer for (PTX ISA, special registers)."""
 

@@ -21,7 +21,12 @@ from warpsmith.sandbox.emulator.violations import Violation
 DEFAULT_STEP_LIMIT = 300_000
 """Executed blocks of code in one batch after which a kernel counts as hanging."""
 _MULTIPROCESSORS = 132
-"""Blocks are dealt out to so many in turn: code that asks where it runs finds more than one place."""
+_FIRST_PLACE, _STRIDE = 101, 83
+"""Blocks are dealt out to so many multiprocessors in turn, neighbours far apart (the stride and their number have no
+common divisor): code that asks where it runs finds places all over the device."""
+_WORKSPACE = 64
+"""Zeroed bytes that the driver gives a cooperative launch for the barrier of its grid (cooperative_groups,
+details/driver_abi.h: address in environment registers 1 and 2)."""
 _LANES_PER_BATCH = 65536
 _STATE_PER_BATCH = 256 << 20
 
@@ -73,14 +78,17 @@ def run_kernel(
     checks = checks or Checks()
     for region in regions:
         region.forget_blocks()
+    barrier = np.zeros(_WORKSPACE, np.uint8)
+    if shape.cooperative:
+        regions = [*regions, Region("the barrier of the grid", barrier.ctypes.data, barrier.nbytes, tracked=False)]
     epochs = Epochs(kernel.granules["global"]) if checks.races else None
-    memory = GlobalAccess(GlobalMemory(regions), epochs, checks.uninitialized)
+    memory = GlobalAccess(GlobalMemory(regions), epochs, checks.uninitialized, kernel.constant_loads)
     totals = _Totals(kernel)
     run = Run()
     with np.errstate(all="ignore"):
         order = batches(kernel, shape, blocks or range(shape.blocks), chance)
         for batch in order:
-            geometry = Geometry(batch, shape.threads, special_registers(shape, batch))
+            geometry = Geometry(batch, shape.threads, special_registers(shape, batch, barrier.ctypes.data))
             machine = Machine(
                 kernel, geometry, memory, addresses=addresses or {}, params=params,
                 dynamic_shared=shape.dynamic_shared, cluster=shape.cluster_size, checks=checks, poison=poison,
@@ -150,8 +158,9 @@ def cluster_order(shape: Shape) -> Array:
     return np.lexsort((rank, number))
 
 
-def special_registers(shape: Shape, batch: Array) -> Callable[[str], Array]:
-    """A function from special register names to values that broadcast to (blocks, threads)."""
+def special_registers(shape: Shape, batch: Array, workspace: int = 0) -> Callable[[str], Array]:
+    """A function from special register names to values that broadcast to (blocks, threads). The address `workspace` is
+    told to cooperative launches alone."""
     thread = np.arange(shape.threads, dtype=np.uint32).reshape(1, -1)
     block = batch.reshape(-1, 1)
     bx, by, _ = shape.block
@@ -185,8 +194,8 @@ def special_registers(shape: Shape, batch: Array) -> Callable[[str], Array]:
             clock[0] += 1000
             return constant(clock[0]).astype(np.uint64 if base in ("clock64", "globaltimer") else np.uint32)
         if base == "smid":
-            return _small((block % _MULTIPROCESSORS).astype(np.uint32))
-        return _lane_register(base, thread, shape)
+            return _small(((_FIRST_PLACE + _STRIDE * block) % _MULTIPROCESSORS).astype(np.uint32))
+        return _lane_register(base, thread, shape, workspace)
 
     return lookup
 
@@ -196,11 +205,14 @@ def _small(value: Array) -> Array:
     return value[:1, :1] if (value == value[:1, :1]).all() else value
 
 
-def _lane_register(name: str, thread: Array, shape: Shape) -> Array:
+def _lane_register(name: str, thread: Array, shape: Shape, workspace: int) -> Array:
     """Registers that depend on the lane or on the launch alone. Raises KeyError for an unknown one."""
     lane = thread % np.uint32(32)
     one = np.uint32(1)
     bit = one << lane
+    if name in ("envreg1", "envreg2"):
+        address = workspace if shape.cooperative else 0
+        return np.array([[address >> 32 if name == "envreg1" else address & 0xFFFFFFFF]], np.uint32)
     values = {
         "laneid": lane, "warpid": thread // np.uint32(32), "lanemask_eq": bit, "lanemask_lt": bit - one,
         "lanemask_le": bit | (bit - one), "lanemask_gt": ~(bit | (bit - one)), "lanemask_ge": ~(bit - one),

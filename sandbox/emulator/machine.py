@@ -45,7 +45,7 @@ class Machine:
             size = -(-size // kernel.dynamic_align) * kernel.dynamic_align + dynamic_shared
         self.shared = SharedAccess(
             geometry, size, kernel.granules["shared"], cluster=cluster, races=checks.races,
-            uninitialized=checks.uninitialized, poison=poison,
+            uninitialized=checks.uninitialized, poison=poison, waits_otherwise=kernel.spins,
         )  # fmt: skip
         self.local = LocalAccess(geometry, kernel.local_size, uninitialized=checks.uninitialized, poison=poison)
         self.copies = Copies(geometry, memory, self.shared)
@@ -82,10 +82,10 @@ class Machine:
 
     def _load(self, space: str, request: Request, dtype: Any, count: int, strong: str) -> list[Array]:
         if space == "global":
-            return self.memory.load(request, dtype, count, bool(strong))
+            return self.memory.load(request, dtype, count, strong == "acquire", constant=strong == "nc")
         if space == "local":
             return self.local.load(request, dtype, count)
-        return self.shared.load(request, dtype, count, cluster=space == "cluster", strong=bool(strong))
+        return self.shared.load(request, dtype, count, cluster=space == "cluster", strong=strong == "acquire")
 
     def _load_generic(self, request: Request, dtype: Any, count: int, strong: str) -> list[Array]:
         parts = self._by_space(request)

@@ -55,7 +55,7 @@ def _load(c: Emitter, i: Instr) -> None:
         raise c.refuse()
     kind = _wanted(c, targets[0], kind)
     space = "global" if space == "param" else space
-    strong = "acquire" if _STRONG & set(i.parts) else ""
+    strong = "acquire" if _STRONG & set(i.parts) else "nc" if "nc" in i.parts else ""
     got = c.fresh(f"S.load(L, {space!r}, {_address(c, source)}, {kind!r}, {count}, {c.site()}, {c.guard}, {strong!r})")
     for place, target in enumerate(targets):
         c.write(target, kind, f"{got}[{place}]")

@@ -76,6 +76,8 @@ class Kernel:
     """Whether blocks may see each other's progress: what the order in which they run decides may show then."""
     spins: bool
     """Whether some loop may wait for another block."""
+    constant_loads: bool
+    """Whether some loads (`.nc`) hold what they read for constant."""
     text: str = field(repr=False, default="")
 
 
@@ -110,7 +112,8 @@ def compile_kernel(text: str, entry: str) -> Kernel:
     initial = [np.zeros((1, 1), NUMPY[program.homes[name]]) for name in program.numbers]
     return Kernel(
         function, compiled, initial, program.sites, program.numbers, shared, shared_size, dynamic_align, local,
-        local_size, _granules(function), _order_shows(function), any(block.spins for block in blocks), source,
+        local_size, _granules(function), _order_shows(function), any(block.spins for block in blocks),
+        _constant_loads(function), source,
     )  # fmt: skip
 
 
@@ -266,6 +269,10 @@ def _granules(function: Function) -> dict[str, int]:
         for space in spaces & least.keys() or (least if not spaces else ()):
             least[space] = min(least[space], width)
     return {space: min(width, 8) if width != 16 else 4 for space, width in least.items()}
+
+
+def _constant_loads(function: Function) -> bool:
+    return any(item.parts[0] == "ld" and "nc" in item.parts for item in function.body if isinstance(item, Instr))
 
 
 def _order_shows(function: Function) -> bool:

@@ -26,6 +26,7 @@ class Region:
         """By granule, the record (see `Hazards`) of the thread that wrote it last."""
         self.was_written = False
         self.was_read = False
+        self._stored: Array | None = None
 
     @property
     def end(self) -> int:
@@ -44,7 +45,7 @@ class Region:
 
     def forget_blocks(self) -> None:
         """A new launch begins: what earlier ones wrote is settled."""
-        self.writers = self.readers = self.threads = None
+        self.writers = self.readers = self.threads = self._stored = None
         self.was_written = self.was_read = False
 
     def words(self, granule: int) -> tuple[Array, Array]:
@@ -53,6 +54,12 @@ class Region:
             count = (self.pad + self.size) // granule + 2
             self.writers, self.readers = np.zeros(count, np.int32), np.zeros(count, np.int32)
         return self.writers, self.readers
+
+    def stored(self, granule: int) -> Array:
+        """Whether this launch has written each granule, by stores or atomics."""
+        if self._stored is None:
+            self._stored = np.zeros((self.pad + self.size) // granule + 2, np.bool_)
+        return self._stored
 
     def records(self, granule: int) -> Array | None:
         """Record of the last writing thread of each granule (0: none); None for buffers too large to keep them."""

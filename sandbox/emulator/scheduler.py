@@ -14,7 +14,7 @@ from warpsmith.sandbox.emulator.cfg import EXIT
 from warpsmith.sandbox.emulator.lanes import Lanes, rectangle, to_warps
 from warpsmith.sandbox.emulator.machine import Machine
 from warpsmith.sandbox.emulator.program import CompiledBlock, Kernel
-from warpsmith.sandbox.emulator.progress import Progress
+from warpsmith.sandbox.emulator.progress import TURN, Progress
 from warpsmith.sandbox.emulator.ptx import Imm, Operand, Reg
 from warpsmith.sandbox.emulator.vectors import Array
 from warpsmith.sandbox.emulator.violations import Violation
@@ -44,6 +44,9 @@ class Scheduler:
         self.step_limit = step_limit
         self.steps = 0
         self.progress = Progress()
+        self.ran_at: dict[int, int] = {}
+        self.idle = False
+        self.writes_before = -1
 
     def run(self) -> None:
         """Run every lane to its end. Raises Violation."""
@@ -64,30 +67,45 @@ class Scheduler:
                 self._execute(compiled, mask)
 
     def _next(self) -> int:
-        """The earliest pending block; where lanes spin, now and then the one that would starve."""
+        """The block of code that is due. Raises Violation where nothing can come of it any more."""
         self.steps += 1
-        if self.steps > self.step_limit:
-            index = min(self.pending)
-            raise Violation("hang", f"no end after {self.step_limit} steps", site=self._site_of(index))
         index = min(self.pending)
-        if self.late is not None:
-            if self.kernel.blocks[index].block.spins and self.steps % _PATIENCE == 0:
-                self._start_late()
-            return min(self.pending)
-        if self.progress.stuck(
+        if self.steps > self.step_limit:
+            raise Violation("hang", f"no end after {self.step_limit} steps", site=self._site_of(index))
+        spins = self._spins(index)
+        circles = self.progress.stuck(
             self.steps,
             index,
+            spins=spins,
             registers=self.registers,
             pending=self.pending,
             waiting=self.waiting,
             writes=self.machine.writes,
-        ):
+        )
+        if self.late is not None and (circles or (spins and self.steps % _PATIENCE == 0)):
+            self._start_late()
+            index = min(self.pending)
+        elif circles:
             raise Violation("hang", "runs in circles: nothing changes any more", site=self._site_of(index))
-        if self.kernel.blocks[index].block.spins and self.steps % 16 == 0:
+        elif spins:
+            index = self._fair(index)
+        self.progress.ran(index)
+        self.ran_at[index] = self.steps
+        return index
+
+    def _spins(self, index: int) -> bool:
+        return self.kernel.blocks[index].block.spins
+
+    def _fair(self, index: int) -> int:
+        """Where lanes spin at `index`: now and then the one that waits longest, and while nothing is written those that
+        do not spin."""
+        if self.steps % TURN == 0:
+            self.idle = self.machine.writes == self.writes_before
+            self.writes_before = self.machine.writes
             if self.waiting:
                 self._release(forced=False)
-            return max(self.pending)
-        return index
+            return min(self.pending, key=lambda place: self.ran_at.get(place, 0))
+        return min((place for place in self.pending if self.idle and not self._spins(place)), default=index)
 
     def _start_late(self) -> None:
         late, self.late = self.late, None
@@ -141,14 +159,26 @@ class Scheduler:
             self.pending[target] = None if mask is None or other is None else other | mask
 
     def _leave(self, mask: Mask) -> None:
+        before = self.live
         if mask is None:
             self.live = np.zeros((1, 1), np.bool_)
+            self._end_blocks(before)
             return
         self.live = ~mask if self.live is None else self.live & ~mask
         if self.live.all():
             self.live = None
         full = None if self.live is None else np.broadcast_to(self.live, self.geometry.shape)
         self.everyone = Lanes(self.geometry, mask=full)
+        self._end_blocks(before)
+
+    def _end_blocks(self, before: Mask) -> None:
+        """Tell those who watch clusters which blocks have just ended; `before` were the live lanes."""
+        peers = self.machine.shared.peers
+        if peers is not None:
+            gone = ~self._full(None).any(axis=1)
+            if before is not None:
+                gone &= np.broadcast_to(before, self.geometry.shape).any(axis=1)
+            peers.end(np.flatnonzero(gone))
 
     def _branch(self, targets: list[int], lanes: Lanes, mask: Mask, taken: Array) -> None:
         if taken.size == 1:
@@ -283,7 +313,8 @@ class Scheduler:
             self._check_converged(places, rows, alive)
             self._forget_arrivals(number, rows)
             for index in places:
-                self._pass_waiting(index, rows)
+                if (self.waiting[index] & rows[:, None]).any():
+                    self._pass_waiting(index, rows)
             return True
         return False
 
@@ -362,6 +393,8 @@ class Scheduler:
 
     def _settle_cluster(self, rows: Array) -> None:
         self.machine.acquire(rows)
+        if self.machine.shared.peers is not None:
+            self.machine.shared.peers.meet(rows)
         everything = rows if len(rows) < self.geometry.shape[0] else None
         for hazards in (self.machine.shared.hazards, self.machine.shared.between):
             if hazards is not None:

@@ -9,6 +9,7 @@ import numpy as np
 from warpsmith.sandbox.emulator.atomics import apply_atomic, reads_memory
 from warpsmith.sandbox.emulator.hazards import ClusterHazards, Hazards
 from warpsmith.sandbox.emulator.lanes import Geometry
+from warpsmith.sandbox.emulator.peers import Peers
 from warpsmith.sandbox.emulator.request import Request
 from warpsmith.sandbox.emulator.spaces import CLUSTER_SHIFT
 from warpsmith.sandbox.emulator.traffic import bank_wavefronts
@@ -30,6 +31,7 @@ class SharedAccess:
         races: bool,
         uninitialized: bool,
         poison: int,
+        waits_otherwise: bool = False,
     ) -> None:
         self.geometry, self.size, self.cluster = geometry, size, cluster
         self.stride = -(-size // 16) * 16
@@ -40,6 +42,7 @@ class SharedAccess:
         self.hazards = Hazards(geometry, self.stride >> self.shift) if races else None
         words = self.stride >> self.shift
         self.between = ClusterHazards(geometry, words, cluster) if races and cluster > 1 else None
+        self.peers = Peers(blocks, waits_otherwise=waits_otherwise) if races and cluster > 1 else None
         self.counts = dict.fromkeys(
             (
                 "shared_load_requests", "shared_load_wavefronts", "shared_load_bank_conflicts",
@@ -61,6 +64,8 @@ class SharedAccess:
             if (rank >= 0).any():
                 own = request.rows
                 rows = np.where(rank >= 0, own // self.cluster * self.cluster + rank, own)
+                if self.peers is not None:
+                    self.peers.touch(request, rows)
         bad = (offsets < 0) | (offsets + request.size > self.size)
         if bad.any():
             at = int(offsets[bad].ravel()[0])

@@ -110,9 +110,12 @@ def sampled(spec: KernelSpec, count: int, seed: int) -> list[Candidate]:
     """Naive, sensible and random valid candidates of a search space."""
     rng = random.Random(seed)
     chosen = [values for values in (spec.naive, spec.sensible()) if spec.check(values) is None]
-    for _ in range(50 * count):
+    for _ in range(2000 * count):
+        if len(chosen) >= count:
+            break
+        # Of small products few tiles are valid.
         values = spec.naive | {slot.name: rng.choice(slot.values) for slot in spec.choice_slots}
-        if len(chosen) < count and spec.check(values) is None:
+        if spec.check(values) is None:
             chosen.append(values)
     return [spec.emit(values) for values in chosen[:count]]
 
