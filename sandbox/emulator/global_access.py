@@ -24,6 +24,8 @@ class GlobalAccess:
         self, memory: GlobalMemory, epochs: Epochs | None, check_uninitialized: bool, constant: bool = False
     ) -> None:
         self.constant = constant and epochs is not None
+        self.atomic_changes = 0
+        """Atomics that left another value than they found: a lock that is asked for in vain changes nothing."""
         self.memory = memory
         self.epochs = epochs
         self.check_uninitialized = check_uninitialized
@@ -169,7 +171,10 @@ class GlobalAccess:
             self._note_store(region, part, atomic=True)
         index = (request.base + (request.offset - self.memory.low)) >> shift
         picked = [np.broadcast_to(request.pick(value), index.shape).ravel() for value in values]
+        bits = self.memory.flat(np.dtype(f"u{dtype.itemsize}"))
+        before = bits.take(index, mode="clip")
         old = apply_atomic(name, self.memory.flat(dtype), index.ravel(), picked, wanted)
+        self.atomic_changes += bool((bits.take(index, mode="clip") != before).any())
         if self.epochs is not None:
             self.epochs.acquire(np.unique(request.rows))
         return request.expand(old.reshape(index.shape)) if old is not None else None

@@ -137,7 +137,6 @@ class Machine:
         site: int, guard: Array | None, wanted: bool, order: str,
     ) -> Array | None:  # fmt: skip
         """Read-modify-write; the old values if wanted."""
-        self.writes += 1
         dtype = np.dtype(NUMPY[kind])
         request = Request(lanes, base, offset, dtype.itemsize, site, lanes.active(guard))
         if request.empty:
@@ -150,8 +149,11 @@ class Machine:
             if where == "local":
                 part.fail("trap", np.ones(part.base.shape, np.bool_), "atomic on local memory")
             if where == "global":
+                before = self.memory.atomic_changes
                 got = self.memory.atomic(part, name, dtype, values, wanted)
+                self.writes += self.memory.atomic_changes - before
             else:
+                self.writes += 1
                 got = self.shared.atomic(part, name, dtype, values, cluster=where == "cluster", wanted=wanted)
             if got is not None:
                 result = got if result is None or part.mask is None else np.where(part.mask, got, result)

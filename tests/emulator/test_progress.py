@@ -139,3 +139,16 @@ def test_blocks_find_themselves_all_over_the_device() -> None:
     good(run(text, "k", (132,), (1,), [y], outs=(0,)))
     assert sorted(y) == list(range(132))
     assert {place // 44 for place in y[:4]} == {0, 1, 2}
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+def test_a_lock_that_nobody_frees_is_soon_found(seed: int | None) -> None:
+    text = cuda(
+        'extern "C" __global__ void k(int* lock, int* y) { if (threadIdx.x == 0) {'
+        " while (atomicCAS(lock, 0, 1)) { } y[0] += 1; } }"
+    )
+    chance = None if seed is None else np.random.default_rng(seed)
+    lock, y = aligned([0], np.int32), aligned([0], np.int32)
+    failure = run(text, "k", (8,), (64,), [lock, y], scratch=(0, 1), chance=chance, step_limit=3000).failure
+    assert failure is not None
+    assert (failure.kind, "circles" in failure.message) == ("hang", True)
