@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 
-from warpsmith.kernels.reference.names import ANNOTATIONS, BUILTINS, SPACES
+from warpsmith.kernels.reference.names import ANNOTATED, ANNOTATIONS, BUILTINS, SPACES
 
 MAX_STRING = 2_000
 MAX_NUMBER = 2**40
@@ -80,9 +80,9 @@ def check_annotation(module: Scope, node: ast.expr) -> None:
     match node:
         case ast.Constant(value=None):
             return
-        case ast.Name(id=name) if name in ANNOTATIONS or module.aliases.get(name) in ("torch.Tensor",):
+        case ast.Name(id=name) if name in ANNOTATIONS or module.aliases.get(name) in ANNOTATED:
             return
-        case ast.Attribute() if dotted(module, node) in ("torch.Tensor", "torch.nn.Module"):
+        case ast.Attribute() if dotted(module, node) in ANNOTATED:
             return
         case ast.BinOp(op=ast.BitOr(), left=left, right=right):
             check_annotation(module, left)

@@ -11,7 +11,8 @@ import unicodedata
 
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.reference.bodies import check_class, check_maker
-from warpsmith.kernels.reference.names import BUILTINS, IMPORTS, SPACES
+from warpsmith.kernels.reference.guard import check_whole
+from warpsmith.kernels.reference.names import ANNOTATED, BUILTINS, IMPORTS, SPACES
 from warpsmith.kernels.reference.parts import (
     Breach,
     Broken,
@@ -53,6 +54,7 @@ def refuse_reference(text: str) -> Breach | None:
         tree = _parsed(text)
         _check_size(tree)
         _Module(tree).check()
+        check_whole(tree)
     except Broken as broken:
         return broken.breach
     except (RecursionError, MemoryError):
@@ -116,6 +118,8 @@ class _Module:
                 ast.Assign(targets=[ast.Name(id=name)], value=value)
                 | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
             ):
+                if name in NEEDED:
+                    raise Broken(node, f"{name} is a value here: Model is a class, the other two are functions")
                 self._define(node, name)
                 if isinstance(node, ast.AnnAssign):
                     check_annotation(self.scope, node.annotation)
@@ -124,7 +128,7 @@ class _Module:
             case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if len(names) == len(values):
                 for target, part in zip(names, values, strict=True):
                     self._statement(ast.copy_location(ast.Assign(targets=[target], value=part), node))
-            case ast.ClassDef():
+            case ast.ClassDef() if node.name not in NEEDED[1:]:
                 self._define(node, node.name)
                 check_class(self.scope, node)
                 self.scope.classes.add(node.name)
@@ -160,7 +164,7 @@ class _Module:
                     raise Broken(node, f"from __future__ import {item.name}: only annotations is allowed")
                 continue
             dotted = f"{node.module}.{item.name}"
-            if dotted not in SPACES and not is_known(dotted):
+            if dotted not in SPACES and dotted not in ANNOTATED and not is_known(dotted):
                 raise Broken(node, f"{dotted} is not among the names that a reference may use")
             self._alias(node, item.asname or item.name, dotted)
 
