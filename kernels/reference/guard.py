@@ -1,4 +1,4 @@
-"""A second look at a whole reference module, which knows no scopes: kinds of syntax, and what each name may stand for."""
+"""A second look at a whole reference module, which knows no scopes: kinds of syntax, and what names may stand for."""
 
 from __future__ import annotations
 

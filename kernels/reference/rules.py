@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import re
 import unicodedata
 
 from warpsmith.kernels.errors import UserError
@@ -30,6 +31,8 @@ MAX_LINE = 160
 """A reader has to see a line's end."""
 MAX_NODES = 6_000
 MAX_DEPTH = 40
+_COOKIE = re.compile(r"[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
+"""What tells Python to read the file in another encoding than this check did (PEP 263)."""
 NEEDED = ("Model", "get_inputs", "get_init_inputs")
 
 
@@ -66,6 +69,9 @@ def _check_characters(text: str) -> None:
     if len(text) > MAX_CHARACTERS:
         raise Broken(1, f"{len(text):,} characters; a reference has at most {MAX_CHARACTERS:,}")
     for number, line in enumerate(text.split("\n"), 1):
+        cookie = _COOKIE.match(line) if number <= 2 else None
+        if cookie and cookie[1] != "utf-8":
+            raise Broken(number, f"the encoding {cookie[1]!r}: a reference is UTF-8, and needs no such comment")
         if len(line) > MAX_LINE:
             raise Broken(number, f"a line of {len(line)} characters; at most {MAX_LINE} can be read")
         for char in line:
