@@ -182,7 +182,7 @@ def check_operator(node: ast.BinOp | ast.AugAssign) -> None:
         raise Broken(node, "the exponent of `**` is a number, or its base a float: use torch.pow for tensors")
     if abs(exponent) > MAX_POWER:
         raise Broken(node, f"`**` with an exponent beyond {MAX_POWER} is not allowed")
-    if any(isinstance(part.op, ast.Pow) for part in _operations(left)):
+    if exponent > 1 and any(_is_whole_power(part) for part in _operations(left)):
         raise Broken(node, "`**` of a power is not allowed: write one power")
 
 
@@ -198,6 +198,10 @@ def _number(node: ast.expr) -> int | float | None:
 
 def _is_float(node: ast.expr) -> bool:
     return isinstance(_number(node), float)
+
+
+def _is_whole_power(node: ast.BinOp) -> bool:
+    return isinstance(node.op, ast.Pow) and not _is_float(node.left) and not _is_float(node.right)
 
 
 def _operations(node: ast.expr) -> Iterator[ast.BinOp]:

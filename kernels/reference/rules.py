@@ -98,6 +98,10 @@ def _check_size(tree: ast.AST) -> None:
         level.extend((child, depth + 1) for child in ast.iter_child_nodes(node))
 
 
+def _named(targets: list[ast.expr]) -> list[ast.Name]:
+    return [part for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)]
+
+
 class _Module:
     """The module's own level: imports, constants, classes and the two functions."""
 
@@ -109,7 +113,7 @@ class _Module:
         """Raises Broken at the first statement that is not allowed, or where something is missing."""
         for node in self.tree.body:
             if isinstance(node, ast.Assign):
-                self.scope.later |= {part.id for part in ast.walk(node.targets[0]) if isinstance(part, ast.Name)}
+                self.scope.later |= {part.id for part in _named(node.targets)}
         for node in self.tree.body:
             self._statement(node)
         missing = [name for name in NEEDED if name not in self.scope.defined]
@@ -134,6 +138,9 @@ class _Module:
             case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if len(names) == len(values):
                 for target, part in zip(names, values, strict=True):
                     self._statement(ast.copy_location(ast.Assign(targets=[target], value=part), node))
+            case ast.Assign(targets=[_, _, *_] as targets, value=value):
+                for target in targets:
+                    self._statement(ast.copy_location(ast.Assign(targets=[target], value=value), node))
             case ast.ClassDef() if node.name not in NEEDED[1:]:
                 self._define(node, node.name)
                 check_class(self.scope, node)
