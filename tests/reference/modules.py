@@ -296,7 +296,7 @@ _ESCAPES = {
     "getattr method": module("return x").replace(
         "def forward", "def __getattr__(self, a):\n        return a\n\n    def forward"
     ),
-    "base expression": module("return x").replace("(nn.Module)", "((nn.Module))[0]"),
+    "base expression": module("return x").replace("(nn.Module)", "([nn.Module][0])"),
     "second base": module("return x").replace("(nn.Module)", "(nn.Module, nn.ReLU)"),
     "base from a call": module("return x").replace("(nn.Module)", "(type('a', (), {}))"),
     "async": module("return x").replace("    def forward", "    async def forward"),
