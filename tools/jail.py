@@ -13,7 +13,15 @@ from typing import Any
 from pydantic import ValidationError
 
 from warpsmith.kernels.capture import capture
-from warpsmith.kernels.errors import EnvironmentError_, NotYetError, SandboxError, SandboxTimeout, UserError, WorkerDied
+from warpsmith.kernels.errors import (
+    EnvironmentError_,
+    NotYetError,
+    SandboxError,
+    SandboxTimeout,
+    UserError,
+    WorkerDied,
+    WorkerKilled,
+)
 from warpsmith.kernels.graph_json import decoded, encoded
 from warpsmith.kernels.plan import plan
 from warpsmith.kernels.problem import ProblemRef, StoredTensor, load_ref
@@ -86,9 +94,17 @@ async def _call(function: str, payload: Mapping[str, Any], ref: ProblemRef, time
                 f"{ref.path}: the module did not end within {timeout_s:g} s: make its sizes smaller"
             ) from error
         except WorkerDied as error:
-            raise UserError(f"{ref.path}: the module ended its process ({error}): make its sizes smaller") from error
+            raise UserError(f"{ref.path}: {ended(error)}") from error
         except SandboxError as error:
             raise UserError(f"{ref.path}: {error}") from error
+
+
+def ended(error: WorkerDied) -> str:
+    """What became of a module whose process ended: sizes are to blame where memory ran out, and only there."""
+    limit = f"it may use {MEMORY_BYTES / 2**30:g} GiB of memory"
+    if isinstance(error, WorkerKilled):
+        return f"the module's process was killed ({error}): {limit}; if its tensors are near that, make them smaller"
+    return f"the module ended its process ({error}): a reference that crashes is no reference; {limit}"
 
 
 def _policy(ref: ProblemRef) -> Policy:

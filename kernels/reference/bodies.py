@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from functools import cache
 
 from warpsmith.kernels.reference.names import BUILTINS, MODULE_VALUES, TENSOR_METHODS, TENSOR_VALUES
@@ -97,6 +98,14 @@ def _is_register(node: ast.expr) -> bool:
     return isinstance(node, ast.Attribute) and node.attr in _REGISTER and _is_self(node.value)
 
 
+def _own_scope(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a statement without the scopes of its comprehensions."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.ListComp | ast.GeneratorExp):
+            yield from _own_scope(child)
+
+
 class _Body:
     """Statements and expressions of one function."""
 
@@ -113,7 +122,7 @@ class _Body:
     def check(self, body: list[ast.stmt]) -> None:
         """Raises Broken at the first statement that is not allowed."""
         for node in body:
-            for part in ast.walk(node):
+            for part in _own_scope(node):
                 if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
                     self._local(part)
         for node in body:
@@ -210,14 +219,27 @@ class _Body:
             case ast.Slice(lower=lower, upper=upper, step=step):
                 self._each(part for part in (lower, upper, step) if part is not None)
             case ast.ListComp(elt=item, generators=loops) | ast.GeneratorExp(elt=item, generators=loops):
-                for loop in loops:
-                    if loop.is_async:
-                        raise Broken(node, "async is not allowed")
-                    self._loop(loop.target, loop.iter)
-                    self._each(loop.ifs)
-                self._value(item)
+                self._comprehension(item, loops)
             case _:
                 raise Broken(node, f"{what(node)}: expressions of this kind are not allowed")
+
+    def _comprehension(self, item: ast.expr, loops: list[ast.comprehension]) -> None:
+        """A scope of its own: its targets are known inside alone. The first iterable belongs to the function."""
+        known, parts = set(self.known), set(self.parts)
+        for loop in loops:
+            if loop.is_async:
+                raise Broken(item, "async is not allowed")
+            names = [part for part in ast.walk(loop.target) if isinstance(part, ast.Name)]
+            if not all(isinstance(part, ast.Name | ast.Tuple | ast.Store) for part in ast.walk(loop.target)):
+                raise Broken(loop.target, f"{what(loop.target)}: a comprehension assigns to names alone")
+            self._value(loop.iter)
+            for name in names:
+                self._local(name)
+                self.parts.discard(name.id)
+            self._loop(loop.target, loop.iter)
+            self._each(loop.ifs)
+        self._value(item)
+        self.known, self.parts = known, parts
 
     def _each(self, nodes: object) -> None:
         assert hasattr(nodes, "__iter__")
@@ -308,6 +330,6 @@ class _Body:
                 args=[],
                 keywords=[],
             ):
-                spelled = [part.id for part in given if isinstance(part, ast.Name)]
+                spelled = [part.id if isinstance(part, ast.Name) else None for part in given]
                 return bool(self.init_of) and (not given or spelled == [self.init_of, "self"])
         return False

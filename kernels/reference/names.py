@@ -40,7 +40,7 @@ bucketize searchsorted bincount
 """)  # fmt: skip
 """Functions `torch.NAME`."""
 TORCH_VALUES = _set("""
-Tensor float32 float64 float16 bfloat16 float half double int8 int16 int32 int64 uint8 bool long int pi inf nan e
+float32 float64 float16 bfloat16 float half double int8 int16 int32 int64 uint8 bool long int pi inf nan e
 """)
 """`torch.NAME` that is no function."""
 LINALG = _set("norm vector_norm matrix_norm vecdot cross diagonal")
@@ -99,6 +99,9 @@ kernel_size num_groups
 """Attributes of a submodule."""
 BUILTINS = _set("abs bool enumerate float int len list max min range reversed round sum tuple zip")
 ANNOTATIONS = _set("int float bool str list tuple dict object")
+
+ANNOTATED = frozenset({"torch.Tensor", "torch.nn.Module"})
+"""Types that an annotation or a list of base classes may name; they are never called and never read."""
 
 SPACES: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     "torch": (TORCH, TORCH_VALUES),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from warpsmith.kernels.reference.names import ANNOTATIONS, BUILTINS, SPACES
+from warpsmith.kernels.reference.names import ANNOTATED, ANNOTATIONS, BUILTINS, SPACES
 
 MAX_STRING = 2_000
 MAX_NUMBER = 2**40
@@ -80,9 +81,9 @@ def check_annotation(module: Scope, node: ast.expr) -> None:
     match node:
         case ast.Constant(value=None):
             return
-        case ast.Name(id=name) if name in ANNOTATIONS or module.aliases.get(name) in ("torch.Tensor",):
+        case ast.Name(id=name) if name in ANNOTATIONS or module.aliases.get(name) in ANNOTATED:
             return
-        case ast.Attribute() if dotted(module, node) in ("torch.Tensor", "torch.nn.Module"):
+        case ast.Attribute() if dotted(module, node) in ANNOTATED:
             return
         case ast.BinOp(op=ast.BitOr(), left=left, right=right):
             check_annotation(module, left)
@@ -143,6 +144,8 @@ class Constant:
                 self.check(operand)
             case ast.BinOp(left=left, right=right):
                 check_operator(node)
+                if isinstance(node.op, ast.Pow) and _number(left) is None:
+                    raise Broken(node, "`**` of a constant's name is not allowed: write the number")
                 self.check(left)
                 self.check(right)
             case ast.Attribute() if is_value(dotted(self.module, node) or ""):
@@ -156,6 +159,8 @@ def check_constant(node: ast.Constant) -> None:
     if isinstance(value, bool) or value is None or value is Ellipsis:
         return
     if isinstance(value, str) and len(value) <= MAX_STRING:
+        if any(char in value for char in "%{}"):
+            raise Broken(node, "formatting of strings is not allowed: a string holds no %, { and }")
         return
     if isinstance(value, int) and abs(value) <= MAX_NUMBER:
         return
@@ -164,17 +169,49 @@ def check_constant(node: ast.Constant) -> None:
 
 
 def check_operator(node: ast.BinOp | ast.AugAssign) -> None:
-    """Powers and shifts of whole numbers grow without bound."""
-    right = node.right if isinstance(node, ast.BinOp) else node.value
+    """Powers and shifts of whole numbers grow without bound; `%` formats where its left side is a text."""
+    left, right = (node.left, node.right) if isinstance(node, ast.BinOp) else (node.target, node.value)
     if isinstance(node.op, ast.LShift):
         raise Broken(node, "`<<` is not allowed")
-    if isinstance(node.op, ast.Pow):
-        number = right.value if isinstance(right, ast.Constant) else 0
-        large = not isinstance(number, int | float) or abs(number) > MAX_POWER
-        if large or any(isinstance(part, ast.Pow) for part in ast.walk(right)):
-            raise Broken(node, f"`**` with an exponent beyond {MAX_POWER} is not allowed")
-    if isinstance(node.op, ast.Mod) and isinstance(node, ast.BinOp) and _is_text(node.left):
+    if isinstance(node.op, ast.Mod) and _is_text(left):
         raise Broken(node, "formatting of strings is not allowed")
+    if not isinstance(node.op, ast.Pow) or _is_float(left) or _is_float(right):
+        return
+    exponent = _number(right)
+    if exponent is None:
+        raise Broken(node, "the exponent of `**` is a number, or its base a float: use torch.pow for tensors")
+    if abs(exponent) > MAX_POWER:
+        raise Broken(node, f"`**` with an exponent beyond {MAX_POWER} is not allowed")
+    if exponent > 1 and any(_is_whole_power(part) for part in _operations(left)):
+        raise Broken(node, "`**` of a power is not allowed: write one power")
+
+
+def _number(node: ast.expr) -> int | float | None:
+    """The value of a literal number, with its sign."""
+    match node:
+        case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=operand):
+            return _number(operand)
+        case ast.Constant(value=int() | float() as value):
+            return value
+    return None
+
+
+def _is_float(node: ast.expr) -> bool:
+    return isinstance(_number(node), float)
+
+
+def _is_whole_power(node: ast.BinOp) -> bool:
+    return isinstance(node.op, ast.Pow) and not _is_float(node.left) and not _is_float(node.right)
+
+
+def _operations(node: ast.expr) -> Iterator[ast.BinOp]:
+    """Arithmetic that an expression consists of, not what it calls."""
+    if isinstance(node, ast.BinOp):
+        yield node
+        yield from _operations(node.left)
+        yield from _operations(node.right)
+    if isinstance(node, ast.UnaryOp):
+        yield from _operations(node.operand)
 
 
 def _is_text(node: ast.expr) -> bool:

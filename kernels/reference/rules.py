@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import re
 import unicodedata
 
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.reference.bodies import check_class, check_maker
-from warpsmith.kernels.reference.names import BUILTINS, IMPORTS, SPACES
+from warpsmith.kernels.reference.guard import check_whole
+from warpsmith.kernels.reference.names import ANNOTATED, BUILTINS, IMPORTS, SPACES
 from warpsmith.kernels.reference.parts import (
     Breach,
     Broken,
@@ -29,6 +31,8 @@ MAX_LINE = 160
 """A reader has to see a line's end."""
 MAX_NODES = 6_000
 MAX_DEPTH = 40
+_COOKIE = re.compile(r"[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
+"""What tells Python to read the file in another encoding than this check did (PEP 263)."""
 NEEDED = ("Model", "get_inputs", "get_init_inputs")
 
 
@@ -53,6 +57,7 @@ def refuse_reference(text: str) -> Breach | None:
         tree = _parsed(text)
         _check_size(tree)
         _Module(tree).check()
+        check_whole(tree)
     except Broken as broken:
         return broken.breach
     except (RecursionError, MemoryError):
@@ -64,6 +69,9 @@ def _check_characters(text: str) -> None:
     if len(text) > MAX_CHARACTERS:
         raise Broken(1, f"{len(text):,} characters; a reference has at most {MAX_CHARACTERS:,}")
     for number, line in enumerate(text.split("\n"), 1):
+        cookie = _COOKIE.match(line) if number <= 2 else None
+        if cookie and cookie[1] != "utf-8":
+            raise Broken(number, f"the encoding {cookie[1]!r}: a reference is UTF-8, and needs no such comment")
         if len(line) > MAX_LINE:
             raise Broken(number, f"a line of {len(line)} characters; at most {MAX_LINE} can be read")
         for char in line:
@@ -90,6 +98,10 @@ def _check_size(tree: ast.AST) -> None:
         level.extend((child, depth + 1) for child in ast.iter_child_nodes(node))
 
 
+def _named(targets: list[ast.expr]) -> list[ast.Name]:
+    return [part for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)]
+
+
 class _Module:
     """The module's own level: imports, constants, classes and the two functions."""
 
@@ -101,7 +113,7 @@ class _Module:
         """Raises Broken at the first statement that is not allowed, or where something is missing."""
         for node in self.tree.body:
             if isinstance(node, ast.Assign):
-                self.scope.later |= {part.id for part in ast.walk(node.targets[0]) if isinstance(part, ast.Name)}
+                self.scope.later |= {part.id for part in _named(node.targets)}
         for node in self.tree.body:
             self._statement(node)
         missing = [name for name in NEEDED if name not in self.scope.defined]
@@ -116,6 +128,8 @@ class _Module:
                 ast.Assign(targets=[ast.Name(id=name)], value=value)
                 | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
             ):
+                if name in NEEDED:
+                    raise Broken(node, f"{name} is a value here: Model is a class, the other two are functions")
                 self._define(node, name)
                 if isinstance(node, ast.AnnAssign):
                     check_annotation(self.scope, node.annotation)
@@ -124,7 +138,10 @@ class _Module:
             case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if len(names) == len(values):
                 for target, part in zip(names, values, strict=True):
                     self._statement(ast.copy_location(ast.Assign(targets=[target], value=part), node))
-            case ast.ClassDef():
+            case ast.Assign(targets=[_, _, *_] as targets, value=value):
+                for target in targets:
+                    self._statement(ast.copy_location(ast.Assign(targets=[target], value=value), node))
+            case ast.ClassDef() if node.name not in NEEDED[1:]:
                 self._define(node, node.name)
                 check_class(self.scope, node)
                 self.scope.classes.add(node.name)
@@ -160,7 +177,7 @@ class _Module:
                     raise Broken(node, f"from __future__ import {item.name}: only annotations is allowed")
                 continue
             dotted = f"{node.module}.{item.name}"
-            if dotted not in SPACES and not is_known(dotted):
+            if dotted not in SPACES and dotted not in ANNOTATED and not is_known(dotted):
                 raise Broken(node, f"{dotted} is not among the names that a reference may use")
             self._alias(node, item.asname or item.name, dotted)
 

@@ -12,12 +12,12 @@ from warpsmith.app.optimize import OptimizeSettings, optimize_bench
 from warpsmith.app.reference import approve_reference, reopened
 from warpsmith.app.workbench import bench_for
 from warpsmith.kernels.capture import capture
-from warpsmith.kernels.errors import SandboxError, UserError
+from warpsmith.kernels.errors import SandboxError, UserError, WorkerDied, WorkerKilled
 from warpsmith.kernels.graph_json import decoded, encoded
 from warpsmith.kernels.opgraph import OpGraph
 from warpsmith.kernels.problem import ProblemRef, load_problem, load_ref
 from warpsmith.kernels.reference.rules import reference_hash
-from warpsmith.tools.jail import held_problem
+from warpsmith.tools.jail import ended, held_problem
 from warpsmith.tools.operands import operands_of
 
 TEXT = HONEST["parameter"]
@@ -105,3 +105,10 @@ def test_a_graph_survives_its_way(tmp_path: Path) -> None:
     assert back == graph
     with pytest.raises(TypeError, match="holds no set"):
         encoded({1, 2})
+
+
+def test_only_memory_is_blamed_on_sizes() -> None:
+    crashed = ended(WorkerDied("the process running facts_job ended by SIGSEGV"))
+    assert "SIGSEGV" in crashed
+    assert "smaller" not in crashed
+    assert "make them smaller" in ended(WorkerKilled("the process running facts_job ended by SIGKILL"))

@@ -1,5 +1,6 @@
 """What a reference module that a model wrote may say: honest ones pass, every way out is refused unseen."""
 
+import ast
 import math
 from pathlib import Path
 
@@ -8,7 +9,9 @@ import torch
 from reference.modules import ATTEMPTS, HONEST
 
 from warpsmith.kernels.overrides import run_module
+from warpsmith.kernels.reference.guard import check_whole
 from warpsmith.kernels.reference.names import SPACES, TENSOR_METHODS, TENSOR_VALUES
+from warpsmith.kernels.reference.parts import Broken
 from warpsmith.kernels.reference.rules import reference_hash, refuse_reference
 
 
@@ -27,6 +30,32 @@ def test_ways_out_are_refused_with_their_line(name: str) -> None:
     assert breach is not None
     assert breach.line >= 1
     assert str(breach).startswith(f"line {breach.line}: ")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("comprehension name called", "comprehension name as key", "comprehension name kept", "other branch"),
+        *("Tensor as a value", "Tensor called", "Tensor renamed", "Tensor default", "init as a value", "super star"),
+        *(
+            "class as a value",
+            "module's loader",
+            "aliased function",
+            "argument",
+            "for name",
+            "walrus",
+            "lambda argument",
+        ),
+    ],
+)
+def test_the_second_look_refuses_alone(name: str) -> None:
+    with pytest.raises(Broken):
+        check_whole(ast.parse(ATTEMPTS[name]))
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_the_second_look_lets_honest_modules_pass(name: str) -> None:
+    check_whole(ast.parse(HONEST[name]))
 
 
 def test_there_are_enough_of_both() -> None:
