@@ -7,6 +7,7 @@ from collections.abc import Callable
 from warpsmith.agents.baselines import CostModelPolicy, DefaultPolicy, RandomPolicy
 from warpsmith.agents.builtin import BuiltinPolicy
 from warpsmith.agents.chat.grammar import GRAMMAR, LOCAL, PREFIX, Crew, parse_crew
+from warpsmith.agents.llm.endpoint import endpoint
 from warpsmith.agents.local.address import find_model, parse
 from warpsmith.agents.policy import Policy
 from warpsmith.agents.resources import PolicyResources
@@ -34,12 +35,14 @@ def make_policy(name: str, resources: PolicyResources | None = None) -> Policy:
 
 def crew_of(name: str) -> Crew | None:
     """The models that a policy asks, or None where it asks none. UserError for names and grammar that do not
-    exist, and for local models that are not there."""
+    exist, for servers' addresses that are none or carry a secret, and for local models that are not there."""
     if name.startswith((PREFIX, LOCAL)):
         crew = parse_crew(name)
         for address in crew.everybody:
             if address.local:
                 find_model(parse(address.model)[0])
+            else:
+                endpoint(address.model, address.base_url)
         return crew
     if name not in POLICIES:
         raise UserError(f"unknown policy {name!r}: choose one of {', '.join(POLICIES)}, {GRAMMAR}, or {LOCAL}PATH")
