@@ -272,7 +272,15 @@ def summary(finished: Finished) -> str:
     else:
         text = f"{verdict_text(result.best)}\n  {counted}\n  {finished.folder}/best"
     if result.stop in ("cap", "server"):
-        text += f"\nthe models could not be asked any further; go on with --resume {finished.folder}"
+        reason = _why_not_asked(finished.folder)
+        text += f"\nthe models could not be asked any further{reason}; go on with --resume {finished.folder}"
     if result.interrupted:
         text += f"\ninterrupted; go on with --resume {finished.folder}"
     return text
+
+
+def _why_not_asked(folder: Path) -> str:
+    """What ended the questions to the models: the cap by its name, or what the server said."""
+    with RunStore.open(folder, writable=False) as store:
+        reasons = [str(event.data["reason"]) for event in store.events() if event.kind == "cap"]
+    return f": {reasons[-1]}" if reasons else ""
