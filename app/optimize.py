@@ -12,7 +12,7 @@ from typing import Any
 from warpsmith.agents.llm.accounts import Caps
 from warpsmith.agents.llm.prices import Prices
 from warpsmith.agents.policy import Policy, Writer
-from warpsmith.agents.registry import crew_of
+from warpsmith.agents.registry import crew_of, writes_kernels
 from warpsmith.app.audit import audit_problem
 from warpsmith.app.display import Display
 from warpsmith.app.ending import interrupt_code, interrupt_says
@@ -150,7 +150,7 @@ def optimize_bench(
     """Searches an opened problem, from a kernel that is there where one is given, and leaves `best/` in its run folder.
     `policy` stands for the one that is named."""
     given = start.candidate(bench.operands, scratch_bytes=bench.foreign.scratch_bytes) if start else None
-    writes = isinstance(policy, Writer) if policy is not None else crew_of(settings.policy) is not None
+    writes = isinstance(policy, Writer) if policy is not None else writes_kernels(crew_of(settings.policy))
     specs = specs_or_none(bench, writes=writes)
     if settings.resume is not None:
         store = _old_run(settings.resume, bench, settings)
