@@ -45,13 +45,13 @@ async def budget(session: Session, argument: str) -> None:
         if equals and name in _CAPS:
             caps[_CAPS[name]] = _figure(name, text)
         else:
-            evaluations = _evaluations(word, now.screened)
+            evaluations = _evaluations(word, now.used)
     if evaluations is not None:
         session.set_settings(budget=evaluations)
     if caps:
         session.take_policy(session.settings.policy, session.caps.model_copy(update=caps))
         session.store.event("chat_settings", **caps)
-    session.screen.line(f"{now.screened} of {session.settings.budget} evaluations used")
+    session.screen.line(f"{now.used} of {session.settings.budget} evaluations used")
     limits = {name: getattr(session.caps, cap) for name, cap in (*_CAPS.items(), ("minutes", "minutes"))}
     held = [f"{name} at most {value:,}" for name, value in limits.items() if value is not None]
     if held:
