@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from warpsmith.agents.baselines import CostModelPolicy, DefaultPolicy, RandomPolicy
 from warpsmith.agents.builtin import BuiltinPolicy
-from warpsmith.agents.chat.grammar import GRAMMAR, LOCAL, PREFIX, Crew, parse_crew
-from warpsmith.agents.local.address import find_model, parse
+from warpsmith.agents.chat.grammar import GRAMMAR, LOCAL, PREFIX, Crew, ModelAddress, parse_crew
+from warpsmith.agents.llm.endpoint import endpoint
+from warpsmith.agents.local.address import WRITES_FROM, find_model, parse
 from warpsmith.agents.policy import Policy
 from warpsmith.agents.resources import PolicyResources
 from warpsmith.kernels.errors import UserError
@@ -38,12 +39,14 @@ def make_policy(name: str, resources: PolicyResources | None = None) -> Policy:
 
 def crew_of(name: str) -> Crew | None:
     """The models that a policy asks, or None where it asks none. UserError for names and grammar that do not
-    exist, and for local models that are not there."""
+    exist, for servers' addresses that are none or carry a secret, and for local models that are not there."""
     if name.startswith((PREFIX, LOCAL)):
         crew = parse_crew(name)
         for address in crew.everybody:
             if address.local:
                 find_model(parse(address.model)[0])
+            else:
+                endpoint(address.model, address.base_url)
         return crew
     if name in NOT_YET:
         there = f"{', '.join(POLICIES)}, {GRAMMAR}, or {LOCAL}PATH"
@@ -51,3 +54,18 @@ def crew_of(name: str) -> Crew | None:
     if name not in POLICIES:
         raise UserError(f"unknown policy {name!r}: choose one of {', '.join(POLICIES)}, {GRAMMAR}, or {LOCAL}PATH")
     return None
+
+
+def writes_kernels(crew: Crew | None) -> bool:
+    """Whether a model of the crew may be asked for whole kernels: a small one of this process is not."""
+    return crew is not None and any(map(_writes, crew.own.get("writer", crew.models)))
+
+
+def _writes(address: ModelAddress) -> bool:
+    if not address.local:
+        return True
+    path, settings = parse(address.model)
+    if settings.code != "auto":
+        return settings.code == "on"
+    parameters = find_model(path).parameters()
+    return parameters is None or parameters >= WRITES_FROM

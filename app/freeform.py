@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from warpsmith.agents.chat.policy import ChatPolicy
 from warpsmith.agents.freeform import FreeformTask
 from warpsmith.agents.policy import Policy, Writer
+from warpsmith.agents.registry import writes_kernels
 from warpsmith.app.workbench import Bench, specs_of
 from warpsmith.graph.state import Means
 from warpsmith.kernels.errors import NotYetError
@@ -15,21 +17,24 @@ from warpsmith.kernels.opgraph import NodeRef, OpGraph, OpNode
 from warpsmith.kernels.records import Candidate, Diagnostic
 from warpsmith.tools.judge import scratch_limit
 
+_REMEDY = "a policy that writes whole kernels takes it on: --policy chat:MODEL, or local:PATH?code=on"
+
 
 def specs_or_none(bench: Bench, *, writes: bool) -> dict[str, KernelSpec]:
     """The families' search spaces; none where no family covers the problem and the policy `writes` whole candidates.
     Else NotYetError as `specs_of` raises it."""
     try:
         return specs_of(bench)
-    except NotYetError:
+    except NotYetError as error:
         if not writes:
-            raise
+            raise NotYetError(f"{error}; {_REMEDY}") from None
         return {}
 
 
 def means_for(bench: Bench, specs: Mapping[str, KernelSpec], policy: Policy) -> Means:
     """The policy, and what it needs where it can write."""
-    if not isinstance(policy, Writer):
+    small = isinstance(policy, ChatPolicy) and not writes_kernels(policy.crew)
+    if small or not isinstance(policy, Writer):
         return Means(policy)
 
     def diagnostics(candidate: Candidate) -> tuple[Diagnostic, ...]:

@@ -12,7 +12,7 @@ from typing import Any
 from warpsmith.agents.llm.accounts import Caps
 from warpsmith.agents.llm.prices import Prices
 from warpsmith.agents.policy import Policy, Writer
-from warpsmith.agents.registry import crew_of
+from warpsmith.agents.registry import crew_of, writes_kernels
 from warpsmith.app.audit import audit_problem
 from warpsmith.app.display import Display
 from warpsmith.app.ending import interrupt_code, interrupt_says
@@ -157,7 +157,7 @@ def optimize_bench(
     """Searches an opened problem, from a kernel that is there where one is given, and leaves `best/` in its run folder.
     `policy` stands for the one that is named."""
     given = start.candidate(bench.operands, scratch_bytes=bench.foreign.scratch_bytes) if start else None
-    writes = isinstance(policy, Writer) if policy is not None else crew_of(settings.policy) is not None
+    writes = isinstance(policy, Writer) if policy is not None else writes_kernels(crew_of(settings.policy))
     specs = specs_or_none(bench, writes=writes)
     if settings.resume is not None:
         store = _old_run(settings.resume, bench, settings)
@@ -279,7 +279,15 @@ def summary(finished: Finished) -> str:
     else:
         text = f"{verdict_text(result.best)}\n  {counted}\n  {finished.folder}/best"
     if result.stop in ("cap", "server"):
-        text += f"\nthe models could not be asked any further; go on with --resume {finished.folder}"
+        reason = _why_not_asked(finished.folder)
+        text += f"\nthe models could not be asked any further{reason}; go on with --resume {finished.folder}"
     if result.interrupted:
         text += f"\ninterrupted; go on with --resume {finished.folder}"
     return text
+
+
+def _why_not_asked(folder: Path) -> str:
+    """What ended the questions to the models: the cap by its name, or what the server said."""
+    with RunStore.open(folder, writable=False) as store:
+        reasons = [str(event.data["reason"]) for event in store.events() if event.kind == "cap"]
+    return f": {reasons[-1]}" if reasons else ""

@@ -20,7 +20,17 @@ from warpsmith.graph import wishes
 from warpsmith.graph.build import Compiled, build_graph
 from warpsmith.graph.nodes import best_of, incumbent_of
 from warpsmith.graph.run import SUPERSTEPS_A_ROUND, make_context, open_saver, unusable
-from warpsmith.graph.state import NOTHING_MORE, Context, Emit, Means, SearchSettings, SearchState, Turn, evaluations
+from warpsmith.graph.state import (
+    NOTHING_MORE,
+    Context,
+    Emit,
+    Means,
+    SearchSettings,
+    SearchState,
+    Turn,
+    evaluations,
+    spent,
+)
 from warpsmith.kernels.errors import UserError, WarpsmithError
 from warpsmith.kernels.family import KernelSpec
 from warpsmith.kernels.records import Outcome
@@ -49,6 +59,8 @@ class Standing:
     asked: tuple[str, ...] | None
     """Candidates that wait for a person's approval; None where nothing is asked."""
     checkpoint: str | None
+    used: int
+    """Evaluations that count against the budget: those of turns that were taken back and of other branches too."""
 
     @property
     def begun(self) -> bool:
@@ -81,7 +93,8 @@ class Interactive:
         asked = next((tuple(i.value["candidates"]) for i in found.interrupts), None)
         checkpoint = found.config["configurable"].get("checkpoint_id")
         values: Any = found.values
-        return Standing(values, next(iter(found.next), None), asked, checkpoint)
+        used = spent(self.context.store, values.get("trials") or [], gated=True)
+        return Standing(values, next(iter(found.next), None), asked, checkpoint, used)
 
     async def begin(self) -> None:
         """Makes the first checkpoint, from which the plan is made. Nothing happens where there is one."""

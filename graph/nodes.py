@@ -19,7 +19,7 @@ from warpsmith.graph.approval import approve
 from warpsmith.graph.asking import asked, ends_with_its_models
 from warpsmith.graph.candidates import edited_ref, given_ref, openings, slotted_ref, whole_ref
 from warpsmith.graph.planning import planned
-from warpsmith.graph.state import PLANNING, WHOLE, Context, Next, SearchState, Stop, TrialRef, evaluations
+from warpsmith.graph.state import PLANNING, WHOLE, Context, Next, SearchState, Stop, TrialRef, spent
 from warpsmith.graph.telling import outcome_data, tell_outcomes, tell_proposed, tell_round
 from warpsmith.kernels.records import Candidate, Outcome
 from warpsmith.tools.runs.store import Level
@@ -177,7 +177,7 @@ async def decide(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     """Chooses between another round and the final verdicts, by budget, time, plateau and lagging counters."""
     context = runtime.context
     trials, settings = state["trials"], context.settings
-    left = settings.budget - evaluations(trials)
+    left = settings.budget - spent(context.store, trials, gated=state.get("gated", False))
     stop = _stop(context, state, left)
     if stop is not None:
         return {"next": "confirm", "stop": stop}

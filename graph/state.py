@@ -218,6 +218,15 @@ class Context:
         return tuple(found)
 
 
+def spent(store: RunStore, trials: list[TrialRef], *, gated: bool) -> int:
+    """Evaluations that count against the budget. Where turns can be taken back and branches left (`gated`), all that
+    the run has screened: what was measured stays measured."""
+    counted = {ref["candidate"] for ref in trials}
+    if gated:
+        counted |= {one.candidate for one in store.outcomes() if store.outcome(one.candidate, "screen") is not None}
+    return len(counted)
+
+
 def evaluations(trials: list[TrialRef]) -> int:
     """Distinct candidates: combinations that give the same text are evaluated once."""
     return len({ref["candidate"] for ref in trials})

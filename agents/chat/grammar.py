@@ -15,6 +15,8 @@ SPEAKERS = (*ROLES, "writer", "interpreter")
 GRAMMAR = "chat:MODEL[@URL][,MODEL[@URL]...][;ROLE=MODEL[@URL][,...]...]"
 """A model may also be `local:PATH[?OPTION=VALUE&...]`."""
 
+_SECRETS = (re.compile(r"(://)[^/?#\s]*(@)"), re.compile(r"(://[^?#,;\s]*[?#])[^,;\s']*()"))
+"""Where an address may hold one: before the host, and behind the path."""
 _AT_URL = re.compile(r"@(?=https?://)")
 
 
@@ -89,7 +91,10 @@ def _address(whole: str, text: str) -> ModelAddress:
 
 
 def _wrong(text: str, why: str) -> UserError:
+    said = f"--policy {text!r}: {why}"
+    for secret in _SECRETS:
+        said = secret.sub(r"\1...\2", said)
     return UserError(
-        f"--policy {text!r}: {why}. Write {GRAMMAR}, e.g. chat:qwen2.5:7b@http://127.0.0.1:11434/v1 or "
+        f"{said}. Write {GRAMMAR}, e.g. chat:qwen2.5:7b@http://127.0.0.1:11434/v1 or "
         "'chat:gpt-5,gpt-5-mini;memory=gpt-5' (quoted, because of the semicolon)"
     )

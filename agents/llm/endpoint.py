@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from warpsmith.kernels.errors import UserError
 
@@ -84,7 +84,10 @@ def endpoint(model: str, base_url: str | None = None, environment: Mapping[str, 
 
 def normal_url(text: str) -> str:
     """A base URL without trailing slash; `/v1` is added where it has no path. UserError for anything else."""
-    parts = urlsplit(text.strip())
+    try:
+        parts = urlsplit(text.strip())
+    except ValueError:
+        raise UserError("a server's address is no URL: write http://HOST:PORT/v1 or https://HOST/v1") from None
     shown = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise UserError(f"{shown!r} is not a server's address: write http://HOST:PORT/v1 or https://HOST/v1")
@@ -93,9 +96,14 @@ def normal_url(text: str) -> str:
             f"the address of {shown} carries a password or a query: put the key into ${OWN_KEY}, and only the path "
             "into the address"
         )
-    try:
-        parts.port  # noqa: B018 - raises for a port that is no number
-    except ValueError:
-        raise UserError(f"{shown!r} has no valid port: write http://HOST:PORT/v1") from None
+    if not _port_is_valid(parts):
+        raise UserError(f"{shown!r} has no valid port: write http://HOST:PORT/v1")
     path = parts.path.rstrip("/").removesuffix("/chat/completions") or "/v1"
     return urlunsplit((parts.scheme, parts.netloc.lower(), path, "", ""))
+
+
+def _port_is_valid(parts: SplitResult) -> bool:
+    try:
+        return parts.port != 0
+    except ValueError:
+        return False

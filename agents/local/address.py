@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +18,9 @@ Code = Literal["auto", "on", "off"]
 OPTIONS = "temperature, why, code, lines, device, dtype"
 DTYPES = ("bfloat16", "float16", "float32")
 MAGIC = b"GGUF"
+
+WRITES_FROM = 1_000_000_000
+"""Parameters from which a model is asked to write code, unless it is told."""
 
 _CAUSAL = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json")
@@ -64,6 +68,12 @@ class ModelFiles:
                 return found
         return []
 
+    def parameters(self) -> int | None:
+        """How many the weights hold, by the headers of their files; None where those do not say."""
+        if any(path.suffix != ".safetensors" for path in self.weights):
+            return None
+        return sum(_in_safetensors(path) for path in self.weights)
+
     def endpoint(self) -> Endpoint:
         """What stands for a server in records: the content, so that kept replies outlive a move of the model."""
         return Endpoint(f"{IN_PROCESS}{self._fingerprint()}", self.name)
@@ -82,6 +92,13 @@ class ModelFiles:
                 file.seek(max(size - _SAMPLED, 0))
                 digest.update(file.read(_SAMPLED))
         return digest.hexdigest()[:16]
+
+
+def _in_safetensors(path: Path) -> int:
+    """Numbers in a file: its header, behind its length in eight bytes, holds the shapes."""
+    with path.open("rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    return sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
 
 
 def parse(text: str) -> tuple[Path, Settings]:

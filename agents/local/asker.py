@@ -29,16 +29,13 @@ from warpsmith.agents.llm.records import (
 )
 from warpsmith.agents.llm.replies import ReplyStore, exchange_key, question_key, sha256
 from warpsmith.agents.llm.wire import RawReply
-from warpsmith.agents.local.address import ModelFiles, Settings
+from warpsmith.agents.local.address import WRITES_FROM, ModelFiles, Settings
 from warpsmith.agents.local.decode import Written, seed_of, write
 from warpsmith.agents.local.grammar import Grammar, Unwritable
 from warpsmith.agents.local.model import LocalModel, load
 from warpsmith.tools.runs.store import utc_now
 
 T = TypeVar("T", bound=BaseModel)
-
-WRITES_FROM = 1_000_000_000
-"""Parameters from which a model is asked to write code, unless it is told."""
 
 
 class LocalAsker:

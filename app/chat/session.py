@@ -39,6 +39,8 @@ Mode = Literal["ask", "auto", "yolo"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 ROUND = "round"
 """How the turns begin that are rounds."""
+MORE = 16
+"""Evaluations that are offered at most where the budget is used up."""
 YES = frozenset({"y", "yes", "ok", "go"})
 NO = frozenset({"n", "no", "not"})
 
@@ -158,7 +160,7 @@ class Session:
         await self.proceed()
 
     def _room(self, now: Standing) -> bool:
-        return now.screened < self.settings.budget and now.values.get("stop") in ("budget", "cap", "server", "minutes")
+        return now.used < self.settings.budget and now.values.get("stop") in ("budget", "cap", "server", "minutes")
 
     async def proceed(self) -> None:
         """Goes on until the person is needed, the rounds are done or the search has ended."""
@@ -234,6 +236,34 @@ class Session:
         self.left = 0
 
     def _ask_verdicts(self, now: Standing) -> None:
+        if now.values.get("stop") == "budget" and self.interactive and self.mode != "yolo":
+            self._ask_more(now)
+        else:
+            self._verdicts_next(now)
+
+    def _ask_more(self, now: Standing) -> None:
+        """The budget of evaluations is used up: whether to go on with more of them."""
+        more = min(self.settings.budget, MORE)
+
+        async def go_on(by: int = more) -> None:
+            self.set_settings(budget=now.used + by)
+            await self.search.reopen()
+            self.left = max(self.left, 1)
+            await self.proceed()
+
+        async def enough(reason: str) -> None:
+            if reason.isascii() and reason.isdecimal() and len(reason) <= 7 and int(reason):
+                await go_on(int(reason))
+                return
+            if reason:
+                await self.note(reason)
+            self._verdicts_next(now)
+            if self.question is None:
+                await self.proceed()
+
+        self.question = Question(f"{show.STOPS['budget']}: go on with {more} more, or how many?", go_on, enough)
+
+    def _verdicts_next(self, now: Standing) -> None:
         stop = show.STOPS.get(str(now.values.get("stop")), "the search is done")
         if self.mode == "ask" and self.interactive:
             self.question = Question(f"{stop}: full verdicts for the finalists?", self._verdicts, self._no_verdicts)

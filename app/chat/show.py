@@ -103,7 +103,7 @@ def _reply_text(data: Mapping[str, Any]) -> str:
 async def standing(session: Session, now: Standing) -> None:
     """Where the search stands, after the rounds that were asked for."""
     incumbent = now.values.get("incumbent")
-    used = f"{now.screened} of {count(session.settings.budget, 'evaluation')} used"
+    used = f"{now.used} of {count(session.settings.budget, 'evaluation')} used"
     if incumbent is None:
         session.screen.line(f"{used}; nothing correct so far; /run goes on")
         return

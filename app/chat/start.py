@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from warpsmith.agents.builtin import BuiltinPolicy
-from warpsmith.agents.registry import crew_of
+from warpsmith.agents.registry import crew_of, writes_kernels
 from warpsmith.app.chat import show
 from warpsmith.app.chat.describe import described
 from warpsmith.app.chat.desk import Desk
@@ -79,7 +79,7 @@ async def _new(settings: ChatSettings, desk: Desk) -> str | None:
     if start is not None and start.plan is None:
         start = await settled_plan(desk, start, bench.operands)
     given = start.candidate(bench.operands, scratch_bytes=bench.foreign.scratch_bytes) if start else None
-    specs = specs_or_none(bench, writes=crew_of(search.policy) is not None)
+    specs = specs_or_none(bench, writes=writes_kernels(crew_of(search.policy)))
     store = RunStore.create(Path(bench.problem.ref.path).stem, search.out)
     config: dict[str, Any] = search.config() | {
         "problem": bench.problem.ref.model_dump(mode="json"), "given": search.problem, "chat": True,
@@ -102,7 +102,7 @@ async def _known(settings: ChatSettings, folder: Path, desk: Desk) -> str | None
     kind, _, _ = manifest.device.partition(":")
     bench = bench_for(problem, device="gpu" if kind == "gpu" else "cpu", arch=manifest.arch)
     before = manifest.config
-    specs = specs_or_none(bench, writes=crew_of(str(before.get("policy", "builtin"))) is not None)
+    specs = specs_or_none(bench, writes=writes_kernels(crew_of(str(before.get("policy", "builtin")))))
     kept = replace(
         settings.search, policy=str(before.get("policy", "builtin")), budget=int(before.get("budget", 64)),
         verdicts=int(before.get("verdicts", 4)), max_cost=before.get("max_cost"),

@@ -142,3 +142,21 @@ def test_a_full_disk(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
     assert "no room" in done.stderr or "no space" in done.stderr
     assert "free some" in done.stderr
+
+
+@pytest.mark.parametrize("server", ["http://user:secret@localhost:8000/v1", "http://localhost/v1?key=secret"])
+def test_a_secret_in_a_servers_address_is_kept_nowhere(warpsmith: Run, tmp_path: Path, server: str) -> None:
+    path = tmp_path / "good.py"
+    path.write_text("raise SystemExit('the module was run')")
+    for command in ("optimize", "chat"):
+        done = warpsmith(command, path, "--device", "cpu", "--policy", f"chat:m@{server}", "--out", tmp_path / "runs")
+        refused(done, "WARPSMITH_API_KEY")
+        assert "secret" not in done.stderr + done.stdout
+    assert [entry.name for entry in tmp_path.iterdir()] == ["good.py"]
+
+
+def test_an_operator_without_a_family_names_the_policies_that_write(warpsmith: Run, tmp_path: Path) -> None:
+    path = tmp_path / "good.py"
+    path.write_text(problem("torch.cumsum(x, -1)"))
+    done = warpsmith("optimize", path, "--device", "cpu", "--budget", "1", "--out", tmp_path / "runs")
+    refused(done, "cumsum", "--policy chat:MODEL")

@@ -86,6 +86,7 @@ def test_pins_and_limits_bind_every_proposal_and_undo_takes_them_back(tmp_path: 
         after = await search.standing()
         assert not after.values.get("pins")
         assert after.screened == 2
+        assert after.used == before.used == before.screened
         await search.wish("lock", pins={"block": 64, "family": "b2"}, limits={"registers": 60})
         await search.advance(RunControl())
         for _ in range(3):

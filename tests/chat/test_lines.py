@@ -157,3 +157,18 @@ def test_the_lines_may_end_anywhere(tmp_path: Path) -> None:
     (tmp_path / "p.py").write_text(problem())
     for lines in ((), ("/plan", "y", "/lock vector=2")):
         session(tmp_path, *lines, problem=str(tmp_path / "p.py"))
+
+
+def test_budgets_are_shown_and_changed_all_at_once_or_not_at_all(tmp_path: Path) -> None:
+    (tmp_path / "p.py").write_text(problem("torch.relu(x) * 2"))
+    shown = session(
+        tmp_path,
+        "/budget", "/budget 16", "/budget 16 cost=1 tokens=1000 calls=5", "/budget 17 calls=many", "/budget many",
+        "/budget 0", "/budget cost=nan", "/budget time=5", "/budget", "/exit",
+        problem=str(tmp_path / "p.py"), budget=4,
+    )  # fmt: skip
+    assert "Warpsmith's own" not in shown
+    assert [shown.count(f"0 of {budget} evaluations used") for budget in (4, 16, 17)] == [1, 3, 0]
+    assert shown.count("models: cost at most 1.0, tokens at most 1,000, calls at most 5") == 2
+    for wrong in ("calls=many", "/budget many", "/budget 0", "cost=nan", "/budget time=5"):
+        assert f"{wrong}: give a number" in shown

@@ -46,3 +46,26 @@ def test_names_without_models_need_nothing() -> None:
     assert make_policy("builtin").name == "builtin"
     with pytest.raises(UserError, match="chat:MODEL"):
         crew_of("gpt-5")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "chat:a@http://u:secret@h/v1",
+        "chat:a@http://h/v1?key=secret",
+        "chat:a;memory=b@https://h/v1#secret",
+        "chat:a@ftp://u:secret@h/v1",
+        "chat:a@http://u:secret@h/v1@http://h/v1?key=secret",
+        "chat:a;memory@http://h?secret",
+    ],
+)
+def test_an_address_with_a_secret_is_refused_and_the_secret_is_not_repeated(text: str) -> None:
+    with pytest.raises(UserError) as raised:
+        crew_of(text)
+    assert "secret" not in str(raised.value)
+
+
+def test_the_address_of_the_environment_is_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://h:port/v1")
+    with pytest.raises(UserError, match="no valid port"):
+        crew_of("chat:a")

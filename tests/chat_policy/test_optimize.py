@@ -19,7 +19,7 @@ from warpsmith.agents.llm.scripted.players import Player, RandomLegal
 from warpsmith.agents.llm.scripted.server import ScriptedServer
 from warpsmith.agents.space import Grid, SpecSpace
 from warpsmith.app.display import QuietDisplay
-from warpsmith.app.optimize import Finished, OptimizeSettings, optimize_bench
+from warpsmith.app.optimize import Finished, OptimizeSettings, optimize_bench, summary
 from warpsmith.app.workbench import Bench, open_bench, specs_of
 from warpsmith.kernels.errors import EnvironmentError_
 from warpsmith.kernels.records import Outcome
@@ -126,6 +126,7 @@ def test_a_cap_ends_the_search_with_what_it_has_and_resuming_pays_nothing_twice(
         assert first.result.stop == "cap"
         assert first.result.best is not None
         assert "max-calls" in events(first, "cap")[0]["reason"]
+        assert "any further: --max-calls 4 is reached; go on with --resume" in summary(first)
         again = optimized(swish, server.base_url, tmp_path, budget=8, max_calls=4, resume=first.folder)
         assert len(server.requests) == paid <= 4
         assert again.result.stop == "cap"

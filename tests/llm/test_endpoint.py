@@ -26,7 +26,19 @@ def test_addresses(text: str, url: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "localhost:8000", "ftp://h", "http://", "http://h:port", "http://u:secret@h/v1", "http://h/v1?key=secret"],
+    [
+        "",
+        "localhost:8000",
+        "ftp://h",
+        "http://",
+        "http://h:port",
+        "http://h:0",
+        "http://h:65536",
+        "http://[::1/v1",
+        "http://u:secret@h/v1",
+        "http://h/v1?key=secret",
+        "http://h/v1#secret",
+    ],
 )
 def test_addresses_that_are_none(text: str) -> None:
     with pytest.raises(UserError) as caught:

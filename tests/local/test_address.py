@@ -14,7 +14,7 @@ from support.command import command
 from warpsmith.agents.chat.grammar import ModelAddress
 from warpsmith.agents.local.address import Settings, find_model, parse
 from warpsmith.agents.local.model import load
-from warpsmith.agents.registry import crew_of
+from warpsmith.agents.registry import crew_of, writes_kernels
 from warpsmith.kernels.errors import UserError
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "softmax.py"
@@ -93,3 +93,13 @@ def test_the_command_says_so(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "no such file or folder" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_small_model_is_not_asked_for_whole_kernels_unless_it_is_told(folder: Path) -> None:
+    parameters = find_model(folder).parameters()
+    assert parameters == load(find_model(folder), EXACT, "tiny").parameters
+    assert not writes_kernels(crew_of(f"local:{folder}"))
+    assert writes_kernels(crew_of(f"local:{folder}?code=on"))
+    assert writes_kernels(crew_of(f"local:{folder};writer=gpt-5"))
+    assert not writes_kernels(crew_of(f"chat:gpt-5;writer=local:{folder}"))
+    assert not writes_kernels(crew_of("builtin"))

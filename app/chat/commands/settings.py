@@ -39,17 +39,21 @@ async def budget(session: Session, argument: str) -> None:
     """Say or set how many candidates may be evaluated in all, and what models may cost."""
     now = await session.search.standing()
     caps: dict[str, float] = {}
+    evaluations: int | None = None
     for word in argument.split():
         name, equals, text = word.partition("=")
         if equals and name in _CAPS:
             caps[_CAPS[name]] = _figure(name, text)
         else:
-            session.set_settings(budget=_evaluations(word, now.screened))
+            evaluations = _evaluations(word, now.used)
+    if evaluations is not None:
+        session.set_settings(budget=evaluations)
     if caps:
         session.take_policy(session.settings.policy, session.caps.model_copy(update=caps))
         session.store.event("chat_settings", **caps)
-    session.screen.line(f"{now.screened} of {session.settings.budget} evaluations used")
-    held = [f"{name} at most {value:g}" for name, value in session.caps.model_dump().items() if value is not None]
+    session.screen.line(f"{now.used} of {session.settings.budget} evaluations used")
+    limits = {name: getattr(session.caps, cap) for name, cap in (*_CAPS.items(), ("minutes", "minutes"))}
+    held = [f"{name} at most {value:,}" for name, value in limits.items() if value is not None]
     if held:
         session.screen.line(f"models: {', '.join(held)}; /cost shows what was spent")
 
