@@ -23,7 +23,7 @@ _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07|\x1b[=>78]|[\r\x
 class Terminal:
     """`warpsmith` with a terminal of its own. Waiting ends with an error that shows what was seen."""
 
-    def __init__(self, *words: str | Path, cwd: Path, env: dict[str, str] | None = None, deadline_s: float = 60.0):
+    def __init__(self, *words: str | Path, cwd: Path, env: dict[str, str] | None = None, deadline_s: float = 240.0):
         self.deadline_s = deadline_s
         self.raw = ""
         self.mark = 0

@@ -8,6 +8,6 @@ ATTACK = Attack(
     task=SOFTMAX,
     entry=Folder(softmax(), launch({"library": "softmax", "args": ["in0", {"i32": 1}], "out": "out0"}, over_softmax())),
     caught=(REFUSED, "launch_error", "rejected"),
-    says="not allowed|not on the list|allow",
+    says="not allowed|not on the list|allow|library operators: ",
     on_gpu=(REFUSED, "launch_error", "rejected"),
 )
