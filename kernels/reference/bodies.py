@@ -29,7 +29,7 @@ _LIST_METHODS = ("append", "extend")
 
 def check_class(scope: Scope, node: ast.ClassDef) -> None:
     """A class of the module: an nn.Module with __init__ and forward and nothing else. Raises Broken."""
-    bases = [dotted(scope, base) for base in node.bases]
+    bases = [dotted(scope.aliases, base) for base in node.bases]
     if bases != ["torch.nn.Module"] or node.keywords or node.decorator_list or getattr(node, "type_params", None):
         raise Broken(node, f"class {node.name}: its one base is nn.Module, without decorators and keywords")
     methods = [part for part in node.body if isinstance(part, ast.FunctionDef)]
@@ -254,7 +254,7 @@ class _Body:
         raise Broken(node, f"{name!r} may not be used as a value here")
 
     def _attribute(self, node: ast.Attribute) -> None:
-        spelled = dotted(self.scope, node)
+        spelled = dotted(self.scope.aliases, node)
         if spelled is not None:
             if not is_value(spelled):
                 raise Broken(node, f"{spelled} is not among the values that a reference may read")
@@ -292,15 +292,15 @@ class _Body:
                 self._method(node, function)
             case ast.Subscript(value=value, slice=index) if self._is_part(value):
                 self._value(index)
-            case ast.Call(func=inner) if (dotted(self.scope, inner) or "").startswith("torch.nn.") and is_callable(
-                dotted(self.scope, inner) or ""
-            ):
+            case ast.Call(func=inner) if (dotted(self.scope.aliases, inner) or "").startswith(
+                "torch.nn."
+            ) and is_callable(dotted(self.scope.aliases, inner) or ""):
                 self._call(function)
             case _:
                 raise Broken(node, f"{what(function)}(...) is not among the calls that a reference may make")
 
     def _method(self, node: ast.Call, function: ast.Attribute) -> None:
-        spelled = dotted(self.scope, function)
+        spelled = dotted(self.scope.aliases, function)
         if spelled is not None:
             if not is_callable(spelled):
                 raise Broken(node, f"{spelled} is not among the functions that a reference may call")

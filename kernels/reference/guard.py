@@ -6,7 +6,7 @@ import ast
 import builtins
 
 from warpsmith.kernels.reference.names import ANNOTATED, ANNOTATIONS, BUILTINS
-from warpsmith.kernels.reference.parts import Broken, is_callable, is_value, what
+from warpsmith.kernels.reference.parts import Broken, dotted, is_callable, is_value, what
 
 _BUILTIN = frozenset(dir(builtins))
 _TYPES: tuple[type[ast.AST], ...] = (
@@ -64,18 +64,9 @@ class _Guard:
     def _attribute(self, node: ast.Attribute) -> None:
         if node.attr.startswith("_") and id(node) not in self.supers:
             raise Broken(node, f".{node.attr}: names with leading or double underscores are not allowed")
-        spelled = self._dotted(node)
+        spelled = dotted(self.imported, node)
         if spelled is not None and id(node) not in self.inner:
             self._spelled(node, spelled)
-
-    def _dotted(self, node: ast.expr) -> str | None:
-        names: list[str] = []
-        while isinstance(node, ast.Attribute):
-            names.append(node.attr)
-            node = node.value
-        if not isinstance(node, ast.Name) or node.id not in self.imported:
-            return None
-        return ".".join([self.imported[node.id], *reversed(names)])
 
     def _spelled(self, node: ast.expr, spelled: str) -> None:
         if id(node) in self.typed:

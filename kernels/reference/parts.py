@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from warpsmith.kernels.reference.names import ANNOTATED, ANNOTATIONS, BUILTINS, SPACES
@@ -83,7 +83,7 @@ def check_annotation(module: Scope, node: ast.expr) -> None:
             return
         case ast.Name(id=name) if name in ANNOTATIONS or module.aliases.get(name) in ANNOTATED:
             return
-        case ast.Attribute() if dotted(module, node) in ANNOTATED:
+        case ast.Attribute() if dotted(module.aliases, node) in ANNOTATED:
             return
         case ast.BinOp(op=ast.BitOr(), left=left, right=right):
             check_annotation(module, left)
@@ -99,15 +99,15 @@ def check_annotation(module: Scope, node: ast.expr) -> None:
             raise Broken(node, f"the annotation `{ast.unparse(node)[:60]}` is not allowed: leave it out")
 
 
-def dotted(module: Scope, node: ast.expr) -> str | None:
-    """The dotted name in torch or math that an expression spells, or None."""
+def dotted(aliases: Mapping[str, str], node: ast.expr) -> str | None:
+    """The dotted name in torch or math that an expression spells, or None. `aliases`: imported name -> what it is."""
     names: list[str] = []
     while isinstance(node, ast.Attribute):
         names.append(node.attr)
         node = node.value
-    if not isinstance(node, ast.Name) or node.id not in module.aliases:
+    if not isinstance(node, ast.Name) or node.id not in aliases:
         return None
-    return ".".join([module.aliases[node.id], *reversed(names)])
+    return ".".join([aliases[node.id], *reversed(names)])
 
 
 def is_known(dotted: str) -> bool:
@@ -148,7 +148,7 @@ class Constant:
                     raise Broken(node, "`**` of a constant's name is not allowed: write the number")
                 self.check(left)
                 self.check(right)
-            case ast.Attribute() if is_value(dotted(self.module, node) or ""):
+            case ast.Attribute() if is_value(dotted(self.module.aliases, node) or ""):
                 pass
             case _:
                 raise Broken(node, f"`{ast.unparse(node)[:60]}` is no constant")
