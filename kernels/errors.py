@@ -6,7 +6,8 @@ WarpsmithError
 ├── EnvironmentError_     this machine cannot do it (no NVRTC, no driver): exit code 4
 ├── SandboxError          a worker process failed in a way that says nothing about the candidate
 │   ├── WorkerDied        the process ended without an answer
-│   │   └── WorkerKilled  somebody else ended it
+│   │   ├── WorkerKilled  somebody else ended it
+│   │   └── WorkerExceeded  it held more than it may
 │   ├── SandboxTimeout    no answer before the deadline
 │   └── DeviceLost        the GPU is gone
 └── BudgetExceeded        a budget ended the run
@@ -49,6 +50,10 @@ class WorkerDied(SandboxError):
 
 class WorkerKilled(WorkerDied):
     """It was ended by SIGKILL from outside: no kernel does that, so it says nothing about the job the first time."""
+
+
+class WorkerExceeded(WorkerDied):
+    """We ended it: it held more memory or processes than its policy allows."""
 
 
 class SandboxTimeout(SandboxError):

@@ -134,6 +134,8 @@ class Worker:
     def _died(self, runner: Runner, function: str) -> errors.WorkerDied:
         code = None if runner.excess else self._nursery.exit_code(runner)
         kind = errors.WorkerKilled if code == -signal.SIGKILL else errors.WorkerDied
+        if runner.excess:
+            kind = errors.WorkerExceeded
         return kind(f"the process running {function} {runner.excess or f'ended {_ending(code)}'}")
 
     def _fork(self) -> Runner:

@@ -20,6 +20,7 @@ from warpsmith.kernels.errors import (
     SandboxTimeout,
     UserError,
     WorkerDied,
+    WorkerExceeded,
     WorkerKilled,
 )
 from warpsmith.kernels.graph_json import decoded, encoded
@@ -102,7 +103,7 @@ async def _call(function: str, payload: Mapping[str, Any], ref: ProblemRef, time
 def ended(error: WorkerDied) -> str:
     """What became of a module whose process ended: sizes are to blame where memory ran out, and only there."""
     limit = f"it may use {MEMORY_BYTES / 2**30:g} GiB of memory"
-    if isinstance(error, WorkerKilled):
+    if isinstance(error, (WorkerKilled, WorkerExceeded)):
         return f"the module's process was killed ({error}): {limit}; if its tensors are near that, make them smaller"
     return f"the module ended its process ({error}): a reference that crashes is no reference; {limit}"
 
