@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any, Protocol
 
 from warpsmith.agents.llm.forms import code_asked_in, schema_asked_in
@@ -73,14 +75,20 @@ class FirstLegal:
 
 
 class RandomLegal(FirstLegal):
-    """Fills the schema with legal values drawn by seed and request number: the same requests have the same replies."""
+    """Fills the schema with legal values drawn by seed, prompt, and how often it came: the same requests have the same
+    replies, in whatever order the roles' threads send them."""
 
     def __init__(self, seed: int = 0) -> None:
         self._seed = seed
+        self._seen: Counter[str] = Counter()
+        self._lock = Lock()
 
     def __call__(self, incoming: Incoming) -> Turn:
         """Legal values."""
-        return self._turn(incoming, random.Random(f"{self._seed}/{incoming.number}").choice)
+        with self._lock:
+            self._seen[incoming.text] += 1
+            times = self._seen[incoming.text]
+        return self._turn(incoming, random.Random(f"{self._seed}/{times}/{incoming.text}").choice)
 
 
 def legal(schema: Mapping[str, Any], choose: Any) -> Any:
