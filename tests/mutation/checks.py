@@ -7,23 +7,28 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from redteam.arena import (
     ARCH,
     BROKEN,
     REFUSED,
     Finding,
+    Folder,
     Slotted,
     attacks,
     candidate_of,
     complaint,
     hidden_shapes,
+    launch,
     spec_of,
     written,
 )
+from redteam.tasks import MATMUL, MATMUL_SOURCE, over_matmul
 
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.problem import Problem
 from warpsmith.kernels.records import Candidate, CompileReport, Outcome, Quantiles, TimingReport, VerifyReport
+from warpsmith.sandbox.cuda.library import LibraryError, library_call
 from warpsmith.tools import outcomes
 from warpsmith.tools.compile import Compiler
 from warpsmith.tools.measurement.timing import CANDIDATE, Samples, timing_report
@@ -122,6 +127,26 @@ def what_was_not_timed_has_no_figure() -> list[str]:
     return [] if report is None else [f"no sample gives {report}"]
 
 
+def library_keywords_are_listed(folder: Path) -> list[str]:
+    """A keyword that is not listed is refused when a candidate is loaded, and again by what launches it."""
+    step: dict[str, Any] = {"library": "mm", "args": ["in0", "in1"], "out": "out0", "kwargs": {"beta": 2.0}}
+    entry, found = Folder(MATMUL_SOURCE, launch(over_matmul(), step)), []
+    try:
+        candidate_of(entry, written(MATMUL, folder), folder / "candidate")
+        found.append("loaded with beta")
+    except UserError as error:
+        if "beta" not in str(error):
+            found.append(f"loading says: {error}")
+    values = {name: torch.zeros(2, 2) for name in ("in0", "in1", "out0")}
+    try:
+        library_call(step["library"], step["args"], step["out"], step["kwargs"], values)
+        found.append("launched with beta")
+    except LibraryError as error:
+        if "beta" not in str(error):
+            found.append(f"launching says: {error}")
+    return found
+
+
 def entropy_is_secret(folder: Path) -> list[str]:
     """Two sessions draw different inputs."""
     from redteam.tasks import AFFINE
@@ -178,7 +203,8 @@ def hangs_are_remembered(folder: Path) -> list[str]:
 
 
 IN_FOLDER: dict[str, Callable[[Path], list[str]]] = {
-    check.__name__: check for check in (entropy_is_secret, degenerate_problems_are_named, hangs_are_remembered)
+    check.__name__: check
+    for check in (entropy_is_secret, degenerate_problems_are_named, hangs_are_remembered, library_keywords_are_listed)
 }
 FUNCTIONS: dict[str, Callable[[], list[str]]] = {
     check.__name__: check for check in (roof_is_a_gate, speedups_have_their_sign, what_was_not_timed_has_no_figure)

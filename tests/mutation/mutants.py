@@ -147,8 +147,12 @@ MUTANTS = (
         'or out.startswith(("in", "param:"))', "or False", ("c27_library_into_an_input",),
     ),
     Mutant(
-        "library steps take any keyword", "sandbox/cuda/library.py",
-        "    if unknown:\n", "    if False:\n", ("c27_library_out_keyword",),
+        "library steps are launched with any keyword", "sandbox/cuda/library.py",
+        "    if unknown:\n", "    if False:\n", "library_keywords_are_listed",
+    ),
+    Mutant(
+        "library steps are loaded with any keyword", JUDGE,
+        "        if name not in taken:\n", "        if False:\n", "library_keywords_are_listed",
     ),
     Mutant(
         "a hybrid counts as its own", OUTCOMES,
