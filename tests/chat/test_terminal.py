@@ -159,3 +159,25 @@ def test_a_session_from_plan_to_export(chat: Callable[..., Terminal], desk: Path
     assert (run / "best" / "model_new.py").exists()
     again = [json.loads(line) for line in (run / "results.jsonl").read_text().splitlines()]
     assert again == results
+
+
+def test_a_used_up_budget_asks_before_more_is_spent(chat: Callable[..., Terminal], tmp_path: Path) -> None:
+    with chat("p.py", "--device", "cpu", "--budget", "2", "--approve", "auto", "--out", str(tmp_path)) as seen:
+        seen.ready()
+        seen.enter("/run 1")
+        seen.sees("used up: go on with 2 more, or how many?")
+        seen.enter("3")
+        seen.sees("3 evaluations left")
+        seen.sees("used up: go on with 5 more, or how many?")
+        seen.enter("n")
+        seen.sees("verified on emulator:sm_90")
+        seen.sees("write")
+        at_prompt(seen, "n", "left as it was")
+        at_prompt(seen, "/budget", "5 of 5 evaluations used")
+        seen.enter("/exit")
+        assert seen.ends() == 0
+    assert "Traceback" not in seen.text
+    (run,) = tmp_path.glob("*-p-*")
+    quick = [json.loads(line) for line in (run / "results.jsonl").read_text().splitlines()]
+    assert len({line["candidate"] for line in quick}) == 5
+    assert not (run / "best").exists()

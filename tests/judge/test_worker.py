@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.processes import alive, wait_until
 
-from warpsmith.kernels.errors import EnvironmentError_, SandboxTimeout, UserError, WorkerDied
+from warpsmith.kernels.errors import EnvironmentError_, SandboxTimeout, UserError, WorkerDied, WorkerExceeded
 from warpsmith.sandbox.isolation.policy import Policy
 from warpsmith.sandbox.nursery import scrubbed
 from warpsmith.sandbox.runner import Runner
@@ -66,6 +66,18 @@ def test_crash_is_named_and_the_next_call_is_fine():
         assert await worker.call(f"{SELF}:echo", 7, timeout_s=30) == 7
 
     with_worker(work)
+
+
+def test_a_process_that_holds_too_much_is_ended_by_us_and_says_so():
+    async def body():
+        async with Worker(preload=(), policy=Policy(memory_bytes=700 << 20)) as worker:
+            with pytest.raises(WorkerExceeded, match="of memory"):
+                await worker.call(
+                    "warpsmith.sandbox.isolation.trials:hold_memory", {"bytes": 1 << 30, "seconds": 60}, timeout_s=120
+                )
+            assert await worker.call(f"{SELF}:echo", "next", timeout_s=30) == "next"
+
+    asyncio.run(body())
 
 
 def test_errors_keep_their_class_and_mistakes_their_traceback():

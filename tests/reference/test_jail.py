@@ -12,7 +12,7 @@ from warpsmith.app.optimize import OptimizeSettings, optimize_bench
 from warpsmith.app.reference import approve_reference, reopened
 from warpsmith.app.workbench import bench_for
 from warpsmith.kernels.capture import capture
-from warpsmith.kernels.errors import SandboxError, UserError, WorkerDied, WorkerKilled
+from warpsmith.kernels.errors import SandboxError, UserError, WorkerDied, WorkerExceeded, WorkerKilled
 from warpsmith.kernels.graph_json import decoded, encoded
 from warpsmith.kernels.opgraph import OpGraph
 from warpsmith.kernels.problem import ProblemRef, load_problem, load_ref
@@ -111,4 +111,5 @@ def test_only_memory_is_blamed_on_sizes() -> None:
     crashed = ended(WorkerDied("the process running facts_job ended by SIGSEGV"))
     assert "SIGSEGV" in crashed
     assert "smaller" not in crashed
-    assert "make them smaller" in ended(WorkerKilled("the process running facts_job ended by SIGKILL"))
+    for kind in (WorkerKilled, WorkerExceeded):
+        assert "make them smaller" in ended(kind("the process running facts_job ended by SIGKILL"))
