@@ -13,6 +13,7 @@ from warpsmith.agents.llm.client import ChatClient
 from warpsmith.agents.llm.endpoint import endpoint
 from warpsmith.agents.llm.ladder import ChatAsker
 from warpsmith.agents.llm.profile import Profiles
+from warpsmith.agents.llm.reach import require_listener
 from warpsmith.agents.llm.replies import ReplyStore
 from warpsmith.agents.llm.signals import stopped_by_signals
 from warpsmith.agents.local.address import find_model, parse
@@ -61,12 +62,17 @@ def open_askers(
     crew: Crew, kept: ReplyStore, account: Account, stack: contextlib.ExitStack, seed: int = 0
 ) -> dict[ModelAddress, ChatAsker | LocalAsker]:
     """One for each model; they share kept replies and account, and close with the stack. `seed`: of the models of this
-    process."""
+    process. UserError for a price that is missing, ServerUnusable for a server that is not there."""
     profiles = Profiles()
     served = [address for address in crew.everybody if not address.local]
     endpoints = {address: endpoint(address.model, address.base_url) for address in served}
     account.require_prices(endpoints.values())
-    account.restore(kept.calls())
+    kept_calls = kept.calls()
+    account.restore(kept_calls)
+    if not kept_calls:
+        # What has replies may be run again without a server.
+        for where in endpoints.values():
+            require_listener(where)
     askers: dict[ModelAddress, ChatAsker | LocalAsker] = {}
     for address, where in endpoints.items():
         client = stack.enter_context(ChatClient(where))

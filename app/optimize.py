@@ -237,8 +237,10 @@ def _refuse_early(settings: OptimizeSettings) -> None:
     for name, value in (("--minutes", settings.minutes), ("--max-cost", settings.max_cost)):
         if value is not None and not isfinite(value):
             raise UserError(f"{name} {value}: give a number, or leave it out for no limit")
-    Prices.parse(settings.price)
-    crew_of(settings.policy)
+    prices = Prices.parse(settings.price)
+    crew = crew_of(settings.policy)
+    if crew is not None:
+        prices.require_use({address.model for address in crew.everybody})
 
 
 def _as_before(settings: OptimizeSettings) -> OptimizeSettings:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from warpsmith.agents.llm.endpoint import Endpoint
@@ -73,6 +73,14 @@ class Prices:
         if price is not None:
             return price.cost(usage)
         return _listed(endpoint, usage)
+
+    def require_use(self, models: Collection[str]) -> None:
+        """UserError where a price is meant for a model that is not asked: a name mistyped is a price not counted."""
+        idle = [name for name in self.given if name and name not in models]
+        if idle:
+            raise UserError(
+                f"--price names {', '.join(idle)}, which no role asks; the models asked are {', '.join(sorted(models))}"
+            )
 
     def require(self, endpoints: Sequence[Endpoint]) -> None:
         """UserError where the price of one of them is not known: a cap on money could not be kept."""

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +55,21 @@ def test_a_wrong_architecture(warpsmith: Run, tmp_path: Path) -> None:
     path = tmp_path / "good.py"
     path.write_text(problem())
     refused(warpsmith("optimize", path, "--device", "cpu", "--arch", "sm_12345"), "sm_12345", "sm_90")
+
+
+def test_a_server_that_is_not_there_and_a_price_for_nobody(warpsmith: Run, tmp_path: Path) -> None:
+    path = tmp_path / "good.py"
+    path.write_text(problem())
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound and not listening: nothing answers there
+        where = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        policy = ("--device", "cpu", "--policy", f"chat:m@{where}", "--out", tmp_path / "runs")
+        missing = warpsmith("optimize", path, *policy)
+        assert missing.returncode == 4
+        assert f"{where}/v1 cannot be reached" in missing.stderr
+        assert "is the server running?" in missing.stderr
+        assert "Traceback" not in missing.stderr
+        refused(warpsmith("optimize", path, *policy, "--price", "mm=1/2"), "--price names mm", "the models asked are m")
 
 
 def test_an_unknown_policy(warpsmith: Run, tmp_path: Path) -> None:
