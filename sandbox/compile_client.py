@@ -20,6 +20,7 @@ from warpsmith.sandbox.frames import FrameClosed, FrameTimeout, read_frame, writ
 from warpsmith.sandbox.isolation import watch
 from warpsmith.sandbox.isolation.policy import VARIABLE
 from warpsmith.sandbox.isolation.profile import is_on
+from warpsmith.sandbox.spawn import spawn
 
 START_TIMEOUT_S = 60.0
 """For starting an interpreter and loading NVRTC on a busy machine; ordinarily about 0.1 s."""
@@ -65,7 +66,7 @@ class CompileWorker:
             *(str(folder.absolute()) for folder in folders),
         ]
         command = [sys.executable, "-P", "-m", "warpsmith.sandbox.compile_worker", *arguments]
-        self._process = subprocess.Popen(
+        self._process = spawn(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -73,7 +74,6 @@ class CompileWorker:
             env=worker_environment(),
             cwd="/",  # the working directory lands in line information
             bufsize=0,
-            start_new_session=True,  # Ctrl-C in the terminal is the parent's to handle
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None

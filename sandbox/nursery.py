@@ -25,6 +25,7 @@ from warpsmith.sandbox.isolation import cgroup
 from warpsmith.sandbox.isolation.folders import OwnFolder
 from warpsmith.sandbox.isolation.policy import Policy, memory_limit, requested
 from warpsmith.sandbox.runner import Runner
+from warpsmith.sandbox.spawn import spawn
 
 _START_S = 180.0
 """Importing torch on a machine whose disk is cold."""
@@ -88,13 +89,17 @@ class Nursery:
     async def start(self) -> None:
         """Starts the process unless it runs, and waits for its imports; EnvironmentError_ with the end of its log if
         it fails."""
-        if self._process is None or self._process.poll() is not None:
+        if self._starting is None and (self._process is None or self._process.poll() is not None):
             # Here, not in a helper thread: a child's death signal fires when the thread that made it ends.
             self._spawn()
             self._starting = asyncio.ensure_future(asyncio.to_thread(self._await_ready))
-        if self._starting is not None:
-            await asyncio.shield(self._starting)
-            self._starting = None
+        if (starting := self._starting) is not None:
+            try:
+                await asyncio.shield(starting)
+            finally:
+                # Who gives up waiting leaves it to the next one: two starts at once would read each other's answers.
+                if starting.done() and self._starting is starting:
+                    self._starting = None
 
     def fork(self) -> tuple[Runner, dict[str, Any]]:
         """A new runner and its isolation. SandboxError where the process is gone."""
@@ -195,8 +200,8 @@ class Nursery:
         child: stem.Child | None = stem.fork(self._preload, environment, theirs, writer)
         if child is None:
             command = [sys.executable, "-P", "-m", "warpsmith.sandbox.process", str(theirs.fileno()), str(os.getpid())]
-            child = subprocess.Popen(
-                command, pass_fds=[theirs.fileno()], env=environment, start_new_session=True,
+            child = spawn(
+                command, pass_fds=[theirs.fileno()], env=environment,
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=writer,
             )  # fmt: skip
         theirs.close()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from warpsmith.sandbox import process
+from warpsmith.sandbox.spawn import spawn
 
 _START_S = 180.0
 """Importing torch on a machine whose disk is cold."""
@@ -97,8 +98,8 @@ class Stem:
         self._control, theirs = socket.socketpair()
         command = [sys.executable, "-P", "-m", "warpsmith.sandbox.process", str(theirs.fileno()), str(os.getpid())]
         nothing = subprocess.DEVNULL
-        self._process = subprocess.Popen(
-            [*command, "stem"], pass_fds=[theirs.fileno()], env=dict(environment), start_new_session=True,
+        self._process = spawn(
+            [*command, "stem"], pass_fds=[theirs.fileno()], env=dict(environment),
             stdin=nothing, stdout=nothing, stderr=nothing,
         )  # fmt: skip
         theirs.close()

@@ -13,7 +13,7 @@ from support.processes import alive, wait_until
 
 from warpsmith.kernels.errors import EnvironmentError_, SandboxTimeout, UserError, WorkerDied, WorkerExceeded
 from warpsmith.sandbox.isolation.policy import Policy
-from warpsmith.sandbox.nursery import scrubbed
+from warpsmith.sandbox.nursery import Nursery, scrubbed
 from warpsmith.sandbox.runner import Runner
 from warpsmith.sandbox.worker import RemoteError, Worker
 
@@ -168,3 +168,61 @@ def test_a_process_is_never_ended_for_its_number_alone():
     assert other.poll() is None
     other.kill()
     assert other.wait() == -signal.SIGKILL
+
+
+INTERRUPTED = """
+import signal, subprocess, sys, threading, os
+from warpsmith.sandbox.spawn import spawn
+signal.signal(signal.SIGINT, lambda *_: None)
+start = spawn if sys.argv[1] == "spawn" else lambda *a, **k: subprocess.Popen(*a, start_new_session=True, **k)
+over = threading.Event()
+def presses():
+    while not over.is_set():
+        os.killpg(0, signal.SIGINT)
+threading.Thread(target=presses).start()
+children = [start([sys.executable, "-S", "-c", "print('ok')"], stdout=subprocess.PIPE) for _ in range(60)]
+over.set()
+print([child.communicate()[0] for child in children].count(b"ok\\n"))
+"""
+
+
+def test_ctrl_c_while_a_process_starts_does_not_end_it():
+    def survive(how: str) -> int:
+        command = [sys.executable, "-P", "-c", INTERRUPTED, how]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, start_new_session=True, check=True)
+        return int(done.stdout)
+
+    assert survive("spawn") == 60
+    assert survive("plain") < 60
+
+
+def test_two_who_start_at_once_after_one_gave_up_share_a_process():
+    async def body():
+        nursery = Nursery(preload=())
+        hurried = asyncio.ensure_future(nursery.start())
+        await asyncio.sleep(0)
+        hurried.cancel()
+        workers = [Worker(nursery=nursery) for _ in range(3)]
+        await asyncio.gather(*(worker.start() for worker in workers))
+        said = [worker.call(f"{SELF}:echo", number, timeout_s=30) for number, worker in enumerate(workers)]
+        assert await asyncio.gather(*said) == [0, 1, 2]
+        nursery.close()
+
+    asyncio.run(body())
+
+
+def test_a_process_that_dies_while_it_starts_is_told_to_all_who_wait_and_replaced_for_the_next():
+    async def body():
+        nursery = Nursery(preload=("torch",))
+        waiting = [asyncio.ensure_future(nursery.start()) for _ in range(2)]
+        await asyncio.sleep(0)
+        nursery._process.kill()
+        nursery._process.wait()
+        late = asyncio.ensure_future(nursery.start())
+        for one in (*waiting, late):
+            with pytest.raises(EnvironmentError_, match="did not start"):
+                await one
+        await nursery.start()
+        nursery.close()
+
+    asyncio.run(body())

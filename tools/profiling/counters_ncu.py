@@ -21,6 +21,7 @@ from typing import Literal
 from warpsmith.kernels.problem import ProblemRef
 from warpsmith.kernels.records import CompileReport, KernelStep, LaunchPlan
 from warpsmith.sandbox.nursery import scrubbed
+from warpsmith.sandbox.spawn import spawn
 from warpsmith.tools.compile_cache import default_cache_dir
 from warpsmith.tools.profiling.counters import METRICS
 from warpsmith.tools.target import Target
@@ -194,10 +195,9 @@ def _run(
     code: int | None = None
     with errors.open("wb") as sink:
         try:
-            child = subprocess.Popen(
+            child = spawn(
                 words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=sink,
                 env={**scrubbed(os.environ), **environment, "TMPDIR": str(folder)},
-                start_new_session=True,
             )  # fmt: skip
         except OSError as error:
             return 127, f"{words[0]}: {error.strerror}"
