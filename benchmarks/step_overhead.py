@@ -1,6 +1,6 @@
 """What a round of the search costs beside models and evaluations: graph, checkpoints and bookkeeping.
 
-usage: python benchmarks/step_overhead.py [--rounds 100] [--batch 1] [--policy chat|builtin] [--problem FILE]
+usage: python benchmarks/step_overhead.py [--rounds 100] [--batch 1] [--policy chat|builtin] [--problem FILE] [--out MD]
 
 A scripted model answers once; then the search runs anew over the kept replies, with an evaluator that takes no time,
 so that neither a model nor a kernel is waited for. Told are milliseconds a round: in all, in the policy (prompts,
@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
+import platform
 import shutil
 import sys
 import tempfile
@@ -29,7 +31,7 @@ from warpsmith.agents.policy import Policy, Proposal, Request
 from warpsmith.agents.space import SearchSpace
 from warpsmith.app.display import QuietDisplay
 from warpsmith.app.models import open_policy
-from warpsmith.app.workbench import Bench, open_bench, specs_of
+from warpsmith.app.workbench import Bench, open_bench, specs_of, write_manifest
 from warpsmith.graph.run import run_search
 from warpsmith.graph.state import Means, SearchSettings
 from warpsmith.kernels.family import KernelSpec
@@ -127,7 +129,35 @@ def parsed(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--policy", choices=("chat", "builtin"), default="chat")
     parser.add_argument("--problem", default=str(Path(__file__).resolve().parents[1] / "examples" / "matmul.py"))
+    parser.add_argument("--out", type=Path, metavar="MD", help="a file that takes the figures as well")
     return parser.parse_args(words)
+
+
+def opened(name: str, folder: Path, bench: Bench) -> RunStore:
+    """A new run with its manifest."""
+    store = RunStore.create(name, folder)
+    write_manifest(store, bench, {"problem": bench.problem.ref.model_dump(mode="json")}, 0)
+    return store
+
+
+def told(policy: str, taken: Taken, asked: int, anew: int) -> Iterator[str]:
+    """The figures, a line each."""
+    yield f"{policy}: {taken.rounds} rounds, {asked} replies kept, {anew} asked anew"
+    for kind in ("wall", "cpu"):
+        parts = [1e3 * getattr(clock, kind) / taken.rounds for clock in (taken.total, taken.policy, taken.evaluator)]
+        rest = parts[0] - parts[1] - parts[2]
+        told = "{:.1f} in all, {:.1f} policy, {:.1f} evaluator, {:.1f} graph and bookkeeping".format(*parts, rest)
+        yield f"{kind} ms a round: {told}"
+    size = taken.checkpoint_bytes / 1e6
+    yield f"checkpoints: {size:.2f} MB, {100 * size / taken.rounds:.2f} MB a hundred rounds"
+
+
+def page(lines: Sequence[str], arguments: argparse.Namespace) -> str:
+    """A page for docs/results."""
+    machine = f"{os.cpu_count()} cores of {platform.machine()}, Python {platform.python_version()}"
+    given = f"--policy {arguments.policy} --rounds {arguments.rounds} --batch {arguments.batch}"
+    head = f"# What a round costs beside models and evaluations\n\n{machine}; `benchmarks/step_overhead.py {given}`\n\n"
+    return head + "".join(f"- {line}\n" for line in lines)
 
 
 def main() -> None:
@@ -139,23 +169,19 @@ def main() -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         server = stack.enter_context(ScriptedServer(player=RandomLegal(1)))
         name = f"chat:scripted@{server.base_url}" if arguments.policy == "chat" else "builtin"
-        first = RunStore.create("first", folder)
+        first = opened("first", folder, bench)
         search(bench, specs, first, name, arguments)
         asked = len(server.requests)
-        second = RunStore.create("second", folder)
+        second = opened("second", folder, bench)
         if (first.folder / "replies.jsonl").exists():
             shutil.copy(first.folder / "replies.jsonl", second.folder)
             shutil.copytree(first.folder / "blobs", second.folder / "blobs", dirs_exist_ok=True)
         taken = search(bench, specs, second, name, arguments)
         anew = len(server.requests) - asked
-    print(f"{arguments.policy}: {taken.rounds} rounds of {arguments.batch}, {asked} replies kept, {anew} asked anew")
-    for kind in ("wall", "cpu"):
-        parts = [1e3 * getattr(clock, kind) / taken.rounds for clock in (taken.total, taken.policy, taken.evaluator)]
-        rest = parts[0] - parts[1] - parts[2]
-        told = "{:.1f} in all, {:.1f} policy, {:.1f} evaluator, {:.1f} graph and bookkeeping".format(*parts, rest)
-        print(f"{kind} ms a round: {told}")
-    size = taken.checkpoint_bytes / 1e6
-    print(f"checkpoints: {size:.2f} MB, {100 * size / taken.rounds:.2f} MB a hundred rounds")
+    lines = list(told(arguments.policy, taken, asked, anew))
+    print("\n".join(lines))
+    if arguments.out is not None:
+        arguments.out.write_text(page(lines, arguments))
 
 
 if __name__ == "__main__":
