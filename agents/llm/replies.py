@@ -55,6 +55,15 @@ class ReplyStore:
         with self._lock:
             return [entry.call for entry in self._entries if entry.call is not None]
 
+    def by_question(self) -> dict[str, list[Call]]:
+        """All exchanges so far, by question: several where a reply did not count."""
+        found: dict[str, list[Call]] = {}
+        with self._lock:
+            for entry in self._entries:
+                if entry.call is not None:
+                    found.setdefault(entry.question, []).append(entry.call)
+        return found
+
     def calls_of(self, question: str) -> tuple[Call, ...]:
         """Those of one question."""
         with self._lock:

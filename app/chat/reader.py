@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 LONGEST = 100_000
 """Characters of a line that are read; what is longer is refused as a whole."""
+
+_SECRET = re.compile(r"://[^/\s@]+@")
+"""A user's name or password in an address."""
 
 LEAVING = "(Ctrl-D or /exit leaves)"
 
@@ -92,7 +96,15 @@ class TerminalReader:
         from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
         self._message = message
-        kept: History = FileHistory(str(history)) if history else InMemoryHistory()
+
+        class WithoutSecrets(FileHistory):
+            """Lines with a password in an address stay out of the file."""
+
+            def store_string(self, string: str) -> None:
+                if not _SECRET.search(string):
+                    super().store_string(string)
+
+        kept: History = WithoutSecrets(str(history)) if history else InMemoryHistory()
         self._session: PromptSession[str] = PromptSession(
             history=kept, completer=_completer(complete), complete_while_typing=False,
             bottom_toolbar=footer, key_bindings=self._keys(cycle), enable_open_in_editor=False,

@@ -36,6 +36,7 @@ WRONG = {
     "/mode loud": "no mode",
     "/model chat:": "a model is missing",
     "/model nope": "unknown policy",
+    "/model chat:m@http://me:sesame@127.0.0.1:1": "carries a password",
     "/budget -3": "number of evaluations",
     "/budget cost=x": "give a number",
     "/branch a b": "a branch's name",
@@ -113,6 +114,7 @@ def test_a_session_from_plan_to_export(chat: Callable[..., Terminal], desk: Path
         )
         assert re.search(r"\d+\.\d+x", judged) is None
         at_prompt(seen, "/lock vector=4", "vector is held at 4")
+        at_prompt(seen, "/lock vector=4", "vector is held at 4")  # holds already: no turn of its own
         at_prompt(seen, "/limit threads=256", "at most 256 threads a block")
         first = proposals(at_prompt(seen, "/run", "proposes:"))
         at_prompt(seen, "not these: I want larger blocks", "refused; the reason is kept")
@@ -136,6 +138,9 @@ def test_a_session_from_plan_to_export(chat: Callable[..., Terminal], desk: Path
     assert "Traceback" not in seen.text
     assert "Warpsmith's own" not in seen.text
     (run,) = (desk / "runs").glob("*-p-*")
+    typed = (run / "chat_history").read_text()
+    assert "+/run zero" in typed
+    assert "sesame" not in typed
     results = [json.loads(line) for line in (run / "results.jsonl").read_text().splitlines()]
     counted = Counter((line["candidate"], line["status"]) for line in results)
     assert set(counted.values()) == {1}

@@ -87,6 +87,8 @@ async def change(session: Session, text: str, **values: Any) -> None:
     """Makes a wish part of the search, unless no combination is left under it: UserError."""
     await session.search.begin()
     now = await session.search.standing()
+    if all((now.values.get(name) or {}) == value for name, value in values.items()):
+        return  # It holds already: a second turn would take a second /undo.
     wished: Any = {**now.values, **values}
     context = session.search.context
     possible = False

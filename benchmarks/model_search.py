@@ -1,6 +1,6 @@
-"""A whole search by a model of this process: replies valid, tokens, times, decisions, and the kernel at the end.
+"""A whole search by a model, of this process or of a server: replies valid, tokens, times, and the kernel at the end.
 
-benchmarks/local_model.py --model MODEL.gguf --json figures.json --markdown figures.md
+benchmarks/model_search.py --policy local:MODEL.gguf --json figures.json --markdown figures.md
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import resource
 import statistics
 import sys
@@ -35,21 +36,23 @@ MOST_BUDGET = 64
 def parsed(words: list[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--model", required=True, help="PATH, as behind local:, with its options")
+    parser.add_argument("--policy", required=True, help="local:PATH with its options, or chat:MODEL@URL")
     parser.add_argument("--problem", default=str(Path(__file__).resolve().parents[1] / "examples" / "softmax.py"))
     parser.add_argument("--set", action="append", default=[], metavar="NAME=LITERAL", help="a constant of the problem")
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"), help="where kernels are judged")
     parser.add_argument("--budget", type=int, default=8, help="candidates; more where the roles said too little")
     parser.add_argument("--replies", type=int, default=20, help="replies of roles that are wanted")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--checks", type=int, default=3, help="prompts that are written once more in float32")
+    parser.add_argument(
+        "--checks", type=int, default=3, help="prompts that a model of this process writes once more in float32"
+    )
     parser.add_argument("--out", type=Path, default=Path("runs"))
     parser.add_argument("--json", type=Path)
     parser.add_argument("--markdown", type=Path)
     return parser.parse_args(words)
 
 
-def searched(arguments: argparse.Namespace) -> tuple[Finished, list[Call]]:
+def searched(arguments: argparse.Namespace) -> tuple[Finished, ReplyStore]:
     """The search, gone on with until the roles gave as many replies as are wanted."""
     overrides = dict(pair.split("=", 1) for pair in arguments.set)
     bench = open_bench(
@@ -58,37 +61,39 @@ def searched(arguments: argparse.Namespace) -> tuple[Finished, list[Call]]:
     budget, folder = arguments.budget, None
     while True:
         wanted = OptimizeSettings(
-            problem=arguments.problem, device=arguments.device, policy=f"local:{arguments.model}", budget=budget,
+            problem=arguments.problem, device=arguments.device, policy=arguments.policy, budget=budget,
             verdicts=2, seed=arguments.seed, out=arguments.out, resume=folder,
         )  # fmt: skip
         finished = optimize_bench(bench, wanted, QuietDisplay())
-        calls = ReplyStore(finished.folder).calls()
-        if len(by_roles(calls)) >= arguments.replies or budget >= MOST_BUDGET:
-            return finished, calls
+        kept = ReplyStore(finished.folder)
+        if len(by_roles(kept)) >= arguments.replies or budget >= MOST_BUDGET:
+            return finished, kept
         budget, folder = budget + 8, finished.folder
 
 
-def by_roles(calls: list[Call]) -> list[Call]:
-    """The replies of roles, without the planner's and the writer's."""
-    return [call for call in calls if call.role in ROLES]
+def by_roles(kept: ReplyStore) -> list[list[Call]]:
+    """The exchanges of each question to a role, without the planner's and the writer's."""
+    return [calls for calls in kept.by_question().values() if calls[0].role in ROLES]
 
 
 def figures(arguments: argparse.Namespace) -> dict[str, Any]:
     """Everything that is written."""
     started = time.monotonic()
-    finished, calls = searched(arguments)
+    finished, store = searched(arguments)
     total = time.monotonic() - started
-    store, roles, best = ReplyStore(finished.folder), by_roles(calls), finished.result.best
+    calls, roles, best = store.calls(), by_roles(store), finished.result.best
     kept = [Decisions.unpacked(data) for call in calls if (data := store.decisions(call)) is not None]
     latency = sorted(call.latency_s for call in calls)
     tokens = sum(call.usage.completion_tokens for call in calls)
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return {
-        "model": calls[0].model if calls else arguments.model,
+        "model": calls[0].model if calls else arguments.policy,
         "judged_on": finished.device,
         "role_replies": len(roles),
-        "role_replies_valid": sum(call.accepted for call in roles),
-        "replies_by_role": dict(Counter(call.role for call in calls)),
+        "role_replies_valid": sum(any(call.accepted for call in said) for said in roles),
+        "role_replies_valid_at_once": sum(said[0].accepted for said in roles),
+        "forms": dict(Counter(said[-1].rung for said in roles)),
+        "exchanges_by_role": dict(Counter(call.role for call in calls)),
         "best_status": best.status if best else None,
         "best_us": best.cost_us if best else None,
         "best_is_measured": bool(best and best.time_us),
@@ -118,7 +123,7 @@ def checked(arguments: argparse.Namespace, kept: list[Decisions]) -> dict[str, A
         return {}
     import torch
 
-    path, settings = parse(arguments.model)
+    path, settings = parse(arguments.policy.removeprefix("local:"))
     started = time.monotonic()
     model = load(find_model(path), type(settings)(device=settings.device, dtype="float32"))
     loading = time.monotonic() - started
@@ -152,9 +157,15 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version()} | {name: version(name) for name in names}
 
 
+def command() -> str:
+    """What was called, without the folders of this machine."""
+    words = (word if "://" in word else re.sub(r"/(?:[^/]+/)+", "", word) for word in sys.argv[1:])
+    return " ".join(["benchmarks/model_search.py", *words])
+
+
 def markdown(found: dict[str, Any]) -> str:
     """The figures as a table."""
-    lines = ["# A search by a model of this process", "", "| figure | value |", "|---|---|"]
+    lines = ["# A search by a model", "", f"`{command()}`", "", "| figure | value |", "|---|---|"]
     for name, value in found.items():
         shown = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
         lines.append(f"| {name.replace('_', ' ')} | {f'{shown:.2g}' if name.startswith('logprob_diff') else shown} |")
