@@ -99,6 +99,7 @@ def _checks(profile: ServerProfile) -> list[Check]:
         check("temperature", "ok", "accepted" if profile.temperature else "only the default; it is left out"),
         check("reply limit", "ok", profile.room),
         check("log-probs", "ok", "given" if profile.logprobs else "not given"),
+        check("requests", "ok", "side by side" if profile.parallel else "one at a time: the next breaks one off"),
         check(
             "forms used",
             "ok" if kept else "warn",

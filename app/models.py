@@ -12,6 +12,7 @@ from warpsmith.agents.llm.accounts import Account, Caps
 from warpsmith.agents.llm.client import ChatClient
 from warpsmith.agents.llm.endpoint import endpoint
 from warpsmith.agents.llm.ladder import ChatAsker
+from warpsmith.agents.llm.lane import Lane
 from warpsmith.agents.llm.profile import Profiles
 from warpsmith.agents.llm.reach import require_listener
 from warpsmith.agents.llm.replies import ReplyStore
@@ -74,8 +75,9 @@ def open_askers(
         for where in endpoints.values():
             require_listener(where)
     askers: dict[ModelAddress, ChatAsker | LocalAsker] = {}
+    lanes = {where.base_url: Lane() for where in endpoints.values()}
     for address, where in endpoints.items():
-        client = stack.enter_context(ChatClient(where))
+        client = stack.enter_context(ChatClient(where, lane=lanes[where.base_url]))
         askers[address] = ChatAsker(
             client, account=account, store=kept, profile=profiles.find(where), profiles=profiles
         )  # fmt: skip

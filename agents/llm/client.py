@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from warpsmith.agents.llm.endpoint import Endpoint
 from warpsmith.agents.llm.faults import ExchangeFailed, from_sdk, not_chat
+from warpsmith.agents.llm.lane import Lane, Turn
 from warpsmith.agents.llm.records import Usage
 from warpsmith.agents.llm.wire import RawReply, Stream, read_completion
 from warpsmith.kernels.errors import UserError
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_VARIABLE = "WARPSMITH_REPLY_TIMEOUT_S"
 
+_INTERRUPTED, _CLOSED = "the question was interrupted", "the connection to the model was closed"
 _DONE = None
 _T = TypeVar("_T")
 
@@ -69,8 +71,12 @@ class ChatClient:
     """Speaks to one endpoint. The requests run in an event loop of their own thread, so that any of them can be ended
     from any thread at any moment, and so that one deadline holds for headers, body and retries together."""
 
-    def __init__(self, endpoint: Endpoint, *, timeouts: Timeouts | None = None, retries: int = 2) -> None:
+    def __init__(
+        self, endpoint: Endpoint, *, timeouts: Timeouts | None = None, retries: int = 2, lane: Lane | None = None
+    ) -> None:
+        """`lane`: shared by the clients of one server, whatever their models."""
         self.endpoint = endpoint
+        self.lane = lane or Lane()
         self.timeouts = timeouts or Timeouts.usual()
         self._retries = retries
         # Reentrant: a signal may ask for an end while this thread holds it.
@@ -79,12 +85,32 @@ class ChatClient:
         self._thread: threading.Thread | None = None
         self._client: AsyncOpenAI | None = None
         self._running: set[concurrent.futures.Future[Any]] = set()
+        self._interrupts = 0
         self._closed = False
 
     def complete(
         self, sent: Sent, on_text: Callable[[str], None] | None = None, *, limit_s: float | None = None
     ) -> RawReply:
         """The reply. ExchangeFailed says why there is none. `limit_s`: seconds left, where fewer than the usual."""
+        before = self._interrupts
+        with self.lane.turn(lambda: self._closed or self._interrupts != before) as turn:
+            if turn is None:
+                raise ExchangeFailed("interrupted", _CLOSED if self._closed else _INTERRUPTED)
+            left = None if limit_s is None else max(limit_s - turn.waited_s, 0.0)
+            reply = self._now(sent, on_text, left)
+            if sent.stream and reply.finish is None:
+                self._refuse_unfinished(reply, turn)
+            return reply
+
+    def _refuse_unfinished(self, reply: RawReply, turn: Turn) -> None:
+        """A stream that ended without saying why. Some servers never say; then what came counts."""
+        if not turn.alone:
+            message = f"{self.endpoint.base_url} broke the reply off when another request came"
+            raise ExchangeFailed("crowded", message, text=reply.text)
+        if not reply.written:
+            raise not_chat(self.endpoint, "")
+
+    def _now(self, sent: Sent, on_text: Callable[[str], None] | None, limit_s: float | None) -> RawReply:
         pieces: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         future = self._submit(self._exchange(sent, pieces.put, limit_s))
         future.add_done_callback(lambda _: pieces.put(_DONE))
@@ -94,7 +120,7 @@ class ChatClient:
                     on_text(piece)
             return future.result()
         except concurrent.futures.CancelledError:
-            raise ExchangeFailed("interrupted", "the question was interrupted") from None
+            raise ExchangeFailed("interrupted", _INTERRUPTED) from None
         finally:
             future.cancel()
             with self._lock:
@@ -110,14 +136,16 @@ class ChatClient:
         try:
             return future.result()
         except concurrent.futures.CancelledError:
-            raise ExchangeFailed("interrupted", "the question was interrupted") from None
+            raise ExchangeFailed("interrupted", _INTERRUPTED) from None
 
     def interrupt(self) -> None:
         """Ends all requests under way; each raises ExchangeFailed of kind `interrupted`. New ones may follow."""
         with self._lock:
+            self._interrupts += 1
             running = list(self._running)
         for future in running:
             future.cancel()
+        self.lane.wake()
 
     def stop(self) -> None:
         """Ends all requests under way and refuses new ones. Waits for nothing, so that a signal may call it."""
@@ -179,6 +207,8 @@ class ChatClient:
             async with chunks:
                 async for chunk in chunks:
                     stream.add(chunk)
+            if not stream.heard and "event-stream" in chunks.response.headers.get("content-type", ""):
+                return RawReply()
             return stream.reply(self.endpoint)
         except openai.APIError as error:
             raise from_sdk(error, self.endpoint) from error
@@ -229,7 +259,7 @@ class ChatClient:
         with self._lock:
             if self._closed:
                 work.close()
-                raise ExchangeFailed("interrupted", "the connection to the model was closed")
+                raise ExchangeFailed("interrupted", _CLOSED)
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(target=self._loop.run_forever, name="llm", daemon=True)

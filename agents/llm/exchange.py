@@ -91,7 +91,7 @@ class Exchanger:
         for _ in range(_MOST_ADAPTED):
             try:
                 for attempt in Retrying(
-                    retry=retry_if_exception(lambda error: _broken_on_the_way(error, streamed)),
+                    retry=retry_if_exception(lambda error: self._again(error, streamed)),
                     stop=stop_after_attempt(_BROKEN_TRIES),
                     wait=wait_random_exponential(multiplier=0.2, max=5),
                     reraise=True,
@@ -108,6 +108,16 @@ class Exchanger:
                     raise
                 self._learner.learn(adapted)
         raise ExchangeFailed("parameter", f"{self._client.endpoint.base_url} rejects every form of the request")
+
+    def _again(self, error: BaseException, streamed: bool) -> bool:
+        """Whether the SDK has not tried again: it does so only until an answer begins."""
+        if not isinstance(error, ExchangeFailed):
+            return False
+        if error.kind == "crowded":
+            # From now on it has the server for itself.
+            self._learner.learn(self._learner.profile.model_copy(update={"parallel": False}))
+            return True
+        return error.kind == "not_chat" or (streamed and error.kind == "broken")
 
     def _once(self, job: _Job) -> tuple[RawReply, Verdict]:
         endpoint, profile, step = self._client.endpoint, self._learner.profile, job.step
@@ -231,8 +241,3 @@ def _scrubbed(raw: RawReply, endpoint: Endpoint) -> RawReply:
 
 def _clean(text: str | None, endpoint: Endpoint) -> str | None:
     return None if text is None else endpoint.scrub(text)
-
-
-def _broken_on_the_way(error: BaseException, streamed: bool) -> bool:
-    """Whether the SDK has not tried again: it does so only until an answer begins."""
-    return isinstance(error, ExchangeFailed) and (error.kind == "not_chat" or (streamed and error.kind == "broken"))

@@ -20,6 +20,7 @@ Kind = Literal[
     "unreachable",  # nothing listens, or the name is unknown
     "timeout",
     "broken",  # the connection ended before the reply did
+    "crowded",  # the reply was broken off for another request
     "not_chat",  # an answer, but none of chat completions
     "interrupted",
 ]

@@ -57,6 +57,7 @@ class ChatAsker:
         self.account = account or Account()
         self.store = store or ReplyStore()
         self._profile = profile or presumed(client.endpoint)
+        self._keep_lane(self._profile)
         self._profiles = profiles
         self._lock = threading.Lock()
         self._silent = 0
@@ -109,8 +110,13 @@ class ChatAsker:
             if profile == self._profile:
                 return
             self._profile = profile
+            self._keep_lane(profile)
             if self._profiles is not None:
                 self._profiles.keep(self.endpoint, profile)
+
+    def _keep_lane(self, profile: ServerProfile) -> None:
+        if profile.parallel is False:
+            self.client.lane.narrow()
 
     def _failed(self, failure: ExchangeFailed, calls: list[Call]) -> Exception:
         """The error for a question that the server did not answer at all."""

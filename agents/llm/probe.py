@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -49,7 +51,7 @@ class Probe:
         self.profile = presumed(self.client.endpoint)
 
     def run(self) -> ServerProfile:
-        """Everything, in about eight short requests."""
+        """Everything, in about ten short requests."""
         self.say("a plain question")
         self._plain()
         self.say("response_format json_schema")
@@ -60,6 +62,8 @@ class Probe:
         self._object()
         self.say("log-probabilities")
         self._update(logprobs=self._logprobs())
+        self.say("two requests at a time")
+        self._update(parallel=self._parallel())
         self._update(probed=utc_now(), failed={})
         return self.profile
 
@@ -143,12 +147,34 @@ class Probe:
                 return False
             raise
 
+    def _parallel(self) -> bool:
+        """Whether a reply under way outlives the next request. The second is sent once the first has begun."""
+        arguments = self._arguments("Count from one to thirty, in words.")
+        began = threading.Event()
+
+        def first() -> bool:
+            try:
+                self._ask(Sent(arguments, stream=True), lambda _: began.set())
+            except ExchangeFailed as failure:
+                if failure.kind != "crowded":
+                    raise
+                return False
+            finally:
+                began.set()
+            return True
+
+        with ThreadPoolExecutor(1) as pool:
+            under_way = pool.submit(first)
+            began.wait()
+            self._ask(Sent(arguments, stream=True))
+            return under_way.result()
+
     def _arguments(self, text: str) -> dict[str, Any]:
         return {"messages": [{"role": "user", "content": text}], self.profile.room: self._room}
 
-    def _ask(self, sent: Sent) -> RawReply:
+    def _ask(self, sent: Sent, on_text: Callable[[str], None] | None = None) -> RawReply:
         self.requests += 1
-        raw = self.client.complete(sent)
+        raw = self.client.complete(sent, on_text)
         self.tokens += (raw.usage or Usage()).total
         return raw
 

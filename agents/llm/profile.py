@@ -50,6 +50,8 @@ class ServerProfile(Record):
     room: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     """The name of the limit on the reply."""
     logprobs: bool | None = None
+    parallel: bool | None = None
+    """False: a new request breaks off the one under way, so there is one at a time. None: not tried."""
     served: tuple[str, ...] = ()
     """Models that the server lists."""
     thinks: bool = False

@@ -97,6 +97,11 @@ class Stream:
         self._heard = False
 
     @property
+    def heard(self) -> bool:
+        """Whether any piece of a chat completion has arrived."""
+        return self._heard
+
+    @property
     def text(self) -> str:
         """What has arrived so far."""
         return self._parts.content + self._parts.arguments

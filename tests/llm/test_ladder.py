@@ -190,6 +190,37 @@ def test_another_thread_ends_a_question(desk: Callable[..., Desk], end: str, str
             at.ask(question(text="again"))
 
 
+def test_a_server_that_breaks_replies_off_is_asked_one_question_at_a_time(desk: Callable[..., Desk]) -> None:
+    at = desk(dialect="llama-cpp", profile=ServerProfile(base_url="", model="", object_="enforced", schema_="rejected"))
+    with ThreadPoolExecutor(4) as pool:
+        asked = [question(text=f"number {number}", on_text=lambda _: None) for number in range(8)]
+        answers = list(pool.map(at.ask, asked))
+    assert [answer.value.staging for answer in answers] == ["none"] * 8
+    calls = at.store.calls()
+    assert [call.invalid for call in calls if call.invalid] == []
+    assert {str(call.error) for call in calls if call.error} == {
+        f"{at.server.base_url} broke the reply off when another request came"
+    }
+    assert at.asker.profile.parallel is False
+    before = len(calls)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(at.ask, [question(text=f"again {number}", on_text=lambda _: None) for number in range(8)]))
+    assert len(at.store.calls()) == before + 8
+
+
+def test_who_waits_for_a_server_can_be_interrupted(desk: Callable[..., Desk]) -> None:
+    at = desk(faults=[Fault("slow", seconds=60.0, times=1)])
+    at.client.lane.narrow()
+    with ThreadPoolExecutor(3) as pool:
+        asked = [pool.submit(at.ask, question(text=f"number {number}")) for number in range(3)]
+        while not at.server.requests:
+            time.sleep(0.01)
+        at.asker.interrupt()
+        assert [type(one.exception(30)) for one in asked] == [Interrupted] * 3
+    assert len(at.server.requests) == 1
+    assert at.ask(question(text="again")).value.staging == "none"
+
+
 def test_nothing_listens() -> None:
     where = endpoint("m", "http://127.0.0.1:9", {})
     with ChatClient(where, retries=0) as client, pytest.raises(ServerUnusable, match="is the server running") as caught:

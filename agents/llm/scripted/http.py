@@ -118,6 +118,8 @@ class _Handler(BaseHTTPRequestHandler):
         events = chunks(plan)
         last = len(events) // 2 if plan.kind == "dropped" else len(events)
         for event in events[:last]:
+            if self.owner.broken_off(plan):
+                break
             self._chunk(f"data: {json.dumps(event)}\n\n".encode())
         if plan.kind == "dropped":
             self._hang_up()

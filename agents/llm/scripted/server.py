@@ -13,6 +13,9 @@ from warpsmith.agents.llm.forms import LANGUAGE, TOOL
 from warpsmith.agents.llm.scripted.faults import Fault, spoiled_text, spoiled_turn
 from warpsmith.agents.llm.scripted.players import FirstLegal, Incoming, Player, Turn, enforced
 
+_BETWEEN_S = 0.02
+"""Seconds between two pieces of a stream that may be broken off."""
+
 Treatment = Literal["enforced", "ignored"] | int
 """What happens to a requested form: held, dropped without a word, or an error answer of this status."""
 
@@ -33,12 +36,16 @@ class Dialect:
     """False: any but the default is an error, as with reasoning models."""
     room: Literal["both", "max_tokens", "max_completion_tokens"] = "both"
     logprobs: bool = True
+    interrupts: bool = False
+    """A request ends the stream under way, as if it were complete."""
 
 
 DIALECTS: dict[str, Dialect] = {
     "openai": Dialect(object_schema=400),
     "reasoning": Dialect(object_schema=400, temperature=False, room="max_completion_tokens", logprobs=False),
-    "llama-cpp": Dialect(json_schema=500, object_schema="enforced", tool="ignored", stream_usage=False),
+    "llama-cpp": Dialect(
+        json_schema=500, object_schema="enforced", tool="ignored", stream_usage=False, interrupts=True
+    ),
     "vllm": Dialect(json_schema="ignored", structured_outputs="enforced", tool=400),
     "ignores": Dialect(json_schema="ignored", json_object="ignored", tool="ignored", logprobs=False),
     "rejects": Dialect(json_schema=400, object_schema=400, json_object=400, tool=400, stream_usage=False),
@@ -156,6 +163,13 @@ class ScriptedServer:
             counted=dialect.stream_usage and bool((body.get("stream_options") or {}).get("include_usage")),
             logprobs=dialect.logprobs and bool(body.get("logprobs")),
         )  # fmt: skip
+
+    def broken_off(self, plan: Plan) -> bool:
+        """Whether a later request has ended this one's stream."""
+        if not self._dialect.interrupts:
+            return False
+        self.closing.wait(_BETWEEN_S)  # a model takes its time, and so there is something to break off
+        return len(self.requests) > plan.incoming.number
 
     def authorized(self, authorization: str | None) -> bool:
         """Whether the request carries the key, where one is wanted."""
