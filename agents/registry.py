@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from warpsmith.agents.baselines import CostModelPolicy, DefaultPolicy, RandomPolicy
@@ -20,6 +21,8 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "cost-model": CostModelPolicy,
 }
 
+
+_SIZE = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)([mb])(?![a-z0-9])", re.IGNORECASE)
 
 NOT_YET = ("tpe", "genetic")
 """Policies that docs/interface.md names and that are not there yet."""
@@ -57,15 +60,28 @@ def crew_of(name: str) -> Crew | None:
 
 
 def writes_kernels(crew: Crew | None) -> bool:
-    """Whether a model of the crew may be asked for whole kernels: a small one of this process is not."""
-    return crew is not None and any(map(_writes, crew.own.get("writer", crew.models)))
+    """Whether a model of the crew may be asked for whole kernels: a small one is not, unless it is named the writer or
+    told so by `?code=on`. A server does not tell how large its models are, but most names do."""
+    if crew is None:
+        return False
+    return any(not address.local for address in crew.own.get("writer", ())) or any(
+        map(_writes, crew.own.get("writer", crew.models))
+    )
 
 
 def _writes(address: ModelAddress) -> bool:
     if not address.local:
-        return True
-    path, settings = parse(address.model)
-    if settings.code != "auto":
-        return settings.code == "on"
-    parameters = find_model(path).parameters()
+        parameters = size_in(address.model)
+    else:
+        path, settings = parse(address.model)
+        if settings.code != "auto":
+            return settings.code == "on"
+        files = find_model(path)
+        parameters = files.parameters() or size_in(files.name)
     return parameters is None or parameters >= WRITES_FROM
+
+
+def size_in(name: str) -> int | None:
+    """Parameters by a model's name, as `135M` or `7b` in it tell; None where it tells none."""
+    found = _SIZE.search(name)
+    return None if found is None else round(float(found[1]) * {"m": 1e6, "b": 1e9}[found[2].lower()])

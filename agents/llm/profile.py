@@ -68,10 +68,11 @@ class ServerProfile(Record):
 
     def ladder(self, *, code: bool) -> tuple[Rung, ...]:
         """The rungs to try, in order: those known or hoped to work, plain text last; for replies with code plain text
-        first, because code inside JSON strings costs tokens and quality."""
+        first, because code inside JSON strings costs tokens and quality, unless this model has failed at it."""
         useful = [rung for rung in RUNGS[:-1] if self._useful(rung)]
         useful.sort(key=lambda rung: ("enforced", "unknown", "json").index(self.ability(rung)))
-        return ("text", *useful) if code else (*useful, "text")
+        text_first = code and self.failed.get("text", 0) < _FORMER
+        return ("text", *useful) if text_first else (*useful, "text")
 
     def _useful(self, rung: Rung) -> bool:
         return self.ability(rung) in ("enforced", "json", "unknown") and self.failed.get(rung, 0) < _FORMER

@@ -118,6 +118,12 @@ def test_code_comes_inside_the_json_where_fences_fail(desk: Callable[..., Desk])
     assert answer.value.body == "y = x;"
 
 
+def test_a_model_that_fails_at_fences_is_asked_for_json_first(desk: Callable[..., Desk]) -> None:
+    at = desk(faults=[Fault("no_json", on=frozenset({1, 2, 4, 5}))], player=Reciter(Turn({**GOOD, "body": "y = x;"})))
+    rungs = [[call.rung for call in at.ask(question(Coded, text=text)).calls] for text in "abc"]
+    assert rungs == [["text", "text", "schema"], ["text", "text", "schema"], ["schema"]]
+
+
 def test_a_streamed_answer_is_heard_in_pieces_in_the_asking_thread(desk: Callable[..., Desk]) -> None:
     pieces: list[tuple[str, threading.Thread]] = []
     at = desk()

@@ -14,7 +14,7 @@ from support.command import command
 from warpsmith.agents.chat.grammar import ModelAddress
 from warpsmith.agents.local.address import Settings, find_model, parse
 from warpsmith.agents.local.model import load
-from warpsmith.agents.registry import crew_of, writes_kernels
+from warpsmith.agents.registry import crew_of, size_in, writes_kernels
 from warpsmith.kernels.errors import UserError
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "softmax.py"
@@ -103,3 +103,21 @@ def test_a_small_model_is_not_asked_for_whole_kernels_unless_it_is_told(folder: 
     assert writes_kernels(crew_of(f"local:{folder};writer=gpt-5"))
     assert not writes_kernels(crew_of(f"chat:gpt-5;writer=local:{folder}"))
     assert not writes_kernels(crew_of("builtin"))
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("SmolLM2-135M-Instruct", 135e6), ("qwen2.5-coder:7b", 7e9), ("Qwen/Qwen3-0.6B", 0.6e9), ("gpt-5", None),
+     ("phi-3-mini-128k", None), ("mixtral-8x7b", None), ("llama-3.2-1b-q4", 1e9), ("m3b", None), ("v2.5", None)],
+)  # fmt: skip
+def test_the_size_that_a_name_tells(name: str, size: float | None) -> None:
+    assert size_in(name) == size
+
+
+def test_a_small_model_of_a_server_writes_no_kernels_unless_it_is_named_the_writer() -> None:
+    where = "@http://127.0.0.1:1"
+    assert writes_kernels(crew_of(f"chat:gpt-5{where}"))
+    assert writes_kernels(crew_of(f"chat:llama:8b{where}"))
+    assert not writes_kernels(crew_of(f"chat:smollm2-135m{where}"))
+    assert writes_kernels(crew_of(f"chat:smollm2-135m{where},gpt-5"))
+    assert writes_kernels(crew_of(f"chat:smollm2-135m{where};writer=smollm2-135m{where}"))
