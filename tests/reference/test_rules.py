@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from reference.modules import ATTEMPTS, HONEST
+from reference.modules import ATTEMPTS, HONEST, module
 
 from warpsmith.kernels.overrides import run_module
 from warpsmith.kernels.reference.guard import check_whole
@@ -82,3 +82,30 @@ def test_the_hash_is_of_the_exact_text() -> None:
 @pytest.mark.parametrize("text", ["", "\n", "x", "(", "é" * 30_000, "class Model: pass", "def get_inputs(): pass"])
 def test_what_is_no_module_is_refused(text: str) -> None:
     assert refuse_reference(text) is not None
+
+
+BYTES = "f'''{b\"\"\"\n\"\"\"}'''"
+"""Python cannot spell this expression once it is parsed."""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        module(f"return {BYTES}"),
+        module("return x").replace("(self, x)", f"(self, x={BYTES})"),
+        module("return x").replace("(self, x)", f"(self, x: {BYTES})"),
+        f"A = {BYTES}\n" + module("return x"),
+        f"del x[{BYTES}]\n" + module("return x"),
+        module(f"x.T[{BYTES}].q = 1\nreturn x"),
+        module(f"return (x if {BYTES} else x)(1)"),
+        module("return x").replace("    def forward", f"    y = {BYTES}\n\n    def forward"),
+    ],
+)
+def test_what_cannot_be_spelled_is_refused_all_the_same(text: str) -> None:
+    breach = refuse_reference(text)
+    assert breach is not None
+    assert "could not be checked" not in breach.message
+
+
+def test_a_text_that_does_not_compile_names_its_line() -> None:
+    assert str(refuse_reference(module("return x\nbreak"))).startswith("line 10: not Python: 'break' outside loop")
