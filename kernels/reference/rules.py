@@ -52,6 +52,7 @@ def refuse_reference(text: str) -> Breach | None:
         check_code(text, tree)
         _Module(tree).check()
         check_whole(tree)
+        _check_compiles(tree)
     except Broken as broken:
         return broken.breach
     except (RecursionError, MemoryError):
@@ -63,17 +64,25 @@ def refuse_reference(text: str) -> Breach | None:
 
 
 def _parsed(text: str) -> ast.Module:
-    """The tree of a text that Python takes as a whole: compiling runs nothing and finds what parsing does not, such as
-    a `break` outside of a loop."""
     try:
         tree = ast.parse(text)
-        _check_size(tree)
+    except SyntaxError as error:
+        raise Broken(error.lineno or 1, f"not Python: {error.msg}") from None
+    except ValueError as error:
+        raise Broken(1, f"not Python: {error}") from None
+    _check_size(tree)
+    return tree
+
+
+def _check_compiles(tree: ast.Module) -> None:
+    """Compiling runs nothing and finds what parsing does not, such as a `break` outside of a loop. It comes last: the
+    compiler's own work grows without bound for kinds of statements that the rules refuse (nested `finally`)."""
+    try:
         compile(tree, "reference", "exec", dont_inherit=True)
     except SyntaxError as error:
         raise Broken(error.lineno or 1, f"not Python: {error.msg}") from None
     except (ValueError, OverflowError) as error:
         raise Broken(1, f"not Python: {error}") from None
-    return tree
 
 
 def _check_size(tree: ast.AST) -> None:

@@ -420,7 +420,9 @@ _SHOWN = {
     "surrogate in a string": module('return x, "\\ud800"'),
     "wide method": module("return x.\uff45xp()"),
 }
+_NESTED = "\n".join(f"{' ' * turn}try:\n{' ' * turn} pass\n{' ' * turn}finally:" for turn in range(30))
 _UNCOMPILED = {
+    "nested finally": module(f"{_NESTED}\n{' ' * 30}pass\nreturn x"),
     "argument twice": module("return x").replace("(self, x)", "(self, x, x)"),
     "break outside": module("break\nreturn x"),
     "continue outside": module("if x.dim() > 1:\n    continue\nreturn x"),
