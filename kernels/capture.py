@@ -302,8 +302,9 @@ class _Converter:
 
     def _refuse_state(self) -> None:
         """Refuse what outlives the call: in-place changes, and tensors that forward assigns to the module."""
-        signature = self.program.graph_signature
-        mutated = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
+        # By kind, as releases of torch differ in which of them they list: inputs, buffers, parameters.
+        specs = self.program.graph_signature.output_specs
+        mutated = [spec.target for spec in specs if spec.kind.name.endswith("_MUTATION")]
         if mutated:
             raise NotYetError(
                 f"{self.problem.path}: forward changes {mutated[0]} in place, which is not supported yet "
