@@ -46,6 +46,23 @@ def test_ways_out_are_refused_with_their_line(name: str) -> None:
             "walrus",
             "lambda argument",
         ),
+        *(
+            "helper as a value",
+            "helper as a key",
+            "helper kept",
+            "helper in Sequential",
+            "helper stored",
+            "helper as an argument",
+        ),
+        *("helper with self", "method as a value", "method as a key", "method of another", "method of a submodule"),
+        *("self assigned", "self imported", "typing as a value", "typing called", "typing as a base"),
+        *(
+            "generator's frame",
+            "generator's frame set elsewhere",
+            "generator sent to",
+            "starred function",
+            "starred name",
+        ),
     ],
 )
 def test_the_second_look_refuses_alone(name: str) -> None:
