@@ -57,6 +57,6 @@ class PlainState:
         return self._identity(value) if own and not direct else type(value).__name__
 
     def _identity(self, value: object) -> str:
-        # Kept, so that no other object gets its number.
+        # Kept, so that no other object gets its number. A tensor counts the changes that were made in it.
         self._alive.append(value)
-        return f"object {id(value)}"
+        return f"object {id(value)} {value._version if isinstance(value, torch.Tensor) else 0}"

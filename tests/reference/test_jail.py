@@ -14,7 +14,7 @@ from warpsmith.app.optimize import OptimizeSettings, optimize_bench
 from warpsmith.app.reference import approve_reference, reopened
 from warpsmith.app.workbench import bench_for
 from warpsmith.kernels.capture import MAX_OPERATORS, capture
-from warpsmith.kernels.errors import SandboxError, UserError, WorkerDied, WorkerExceeded, WorkerKilled
+from warpsmith.kernels.errors import NotYetError, SandboxError, UserError, WorkerDied, WorkerExceeded, WorkerKilled
 from warpsmith.kernels.graph_json import decoded, encoded
 from warpsmith.kernels.opgraph import OpGraph
 from warpsmith.kernels.overrides import run_module
@@ -202,6 +202,18 @@ def test_torch_may_keep_house_in_its_own_layers(tmp_path: Path) -> None:
 def test_a_trace_refuses_what_outlives_a_call(name: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"reference\.py: .*(outlives the call|one call uses up)"):
         held(module(*ALIASES[name]), tmp_path)
+
+
+def test_what_cannot_be_traced_leaves_nothing_either(tmp_path: Path) -> None:
+    depends = "if float(x.sum()) > 1e9:\n    x = x * 2.0\n"
+    numbers = module(f"{depends}a = self.items\na[0] = a[0] + 1\nreturn x * a[0]", "self.items = [0]")
+    weights = module(f"{depends}w = self.w\nw.add_(1.0)\nreturn x * w", "self.w = nn.Parameter(torch.zeros(16))")
+    listed = module(f"{depends}w = self.w[0]\nw.add_(1.0)\nreturn x * w", "self.w = [torch.zeros(16)]")
+    for kept in (numbers, weights, listed):
+        with pytest.raises(UserError, match="outlives the call"):
+            held(kept, tmp_path)
+    with pytest.raises(NotYetError, match="depends on values"):
+        held(module(f"{depends}return x * 2.0"), tmp_path).graph()
 
 
 def test_a_list_made_in_the_call_may_grow(tmp_path: Path) -> None:
