@@ -121,6 +121,8 @@ class _Module:
         match node:
             case ast.Assign(targets=targets):
                 self.scope.later |= {part.id for part in _named(targets)}
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                self.scope.later.add(name)
             case ast.ClassDef(name=name):
                 self.scope.callables.add(name)
                 self.scope.attributes |= attributes_of(node)

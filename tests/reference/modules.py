@@ -100,6 +100,7 @@ HONEST = {
         "z.scatter_(1, x.argmax(1, keepdim=True), 1.0)\nz.index_add_(0, torch.tensor([0]), y[:1])\nreturn z"
     ),
     "starred": module("batch, *rest = x.shape\nreturn x.reshape(batch, -1) * len(rest)"),
+    "annotated constant afterwards": module("return x * WIDTH") + "\n\nWIDTH: float = 2.0\n",
     "limits": module("return x.masked_fill(x < 0, torch.finfo(x.dtype).min) + torch.finfo(torch.float32).eps"),
     "attribute of a submodule": module("return self.block(x) * self.block.width", "self.block = Block(16)") + _BLOCK,
     "new names": module(
