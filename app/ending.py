@@ -15,6 +15,7 @@ import types
 from collections.abc import Iterator
 from typing import NoReturn
 
+from warpsmith.app.wording import printable
 from warpsmith.kernels.errors import EnvironmentError_, UserError, WarpsmithError
 
 FREE_SPACE = "free some space, or choose a folder on another disk, and run the command again"
@@ -221,7 +222,8 @@ def stdout_closed() -> bool:
 def fail(error: WarpsmithError) -> NoReturn:
     """Tells an error and ends the process with its exit code; with --json stdout gets a document as well."""
     with contextlib.suppress(OSError, ValueError):
-        print(error if isinstance(error, Ended) else f"error: {error}", file=sys.stderr, flush=True)
+        # A message may quote a file, a device's name or another process, whose text must not steer the terminal.
+        print(printable(str(error) if isinstance(error, Ended) else f"error: {error}"), file=sys.stderr, flush=True)
         _document(str(error), type(error).__name__, error.exit_code)
     if isinstance(error, Ended):
         _code.append(error.exit_code)

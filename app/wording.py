@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from warpsmith.kernels.records import Outcome
+if TYPE_CHECKING:
+    # What ends a command words its last line too: it loads nothing that may be missing or take time.
+    from warpsmith.kernels.records import Outcome
 
 
 def printable(text: str) -> str:

@@ -37,10 +37,14 @@ from warpsmith.kernels.opgraph import GraphInput, NodeRef, OpGraph, OpNode, Tens
 from warpsmith.kernels.placement import strided_like
 from warpsmith.kernels.problem import FunctionModule, Instance, Problem, named_tensors
 from warpsmith.kernels.reference.held import HeldProblem
+from warpsmith.kernels.reference.state import PlainState
 from warpsmith.kernels.user_code import kept_alive
 
 logger = logging.getLogger(__name__)
 
+MAX_OPERATORS = 8_192
+"""Of a traced graph: that many take half a minute to trace and to plan. DenseNet-201 has 2,000, a transformer of 24
+layers 1,700, a recurrent loop 13 each step."""
 SUPPORTED_INPUTS = frozenset(("float32", "float64"))
 """Dtypes of inputs and parameters that some family can load."""
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
@@ -98,8 +102,17 @@ def _refuse_empty(problem: Problem, name: str, numel: int) -> None:
 
 
 def _trace(problem: Problem, *, refuse_empty: bool = False) -> tuple[OpGraph, dict[str, torch.Tensor]]:
-    """Graph and constants; a float that cannot stay a runtime value is baked in by a second trace."""
+    """Graph and constants. A module that a model wrote leaves nothing to its next call."""
     instance = _fake_instance(problem)
+    state = PlainState(problem.path, instance.module) if problem.ref.kind == "reference" else None
+    traced = _traced(problem, instance, refuse_empty)
+    if state is not None:
+        state.check_unchanged(instance.module)
+    return traced
+
+
+def _traced(problem: Problem, instance: Instance, refuse_empty: bool) -> tuple[OpGraph, dict[str, torch.Tensor]]:
+    """A float that cannot stay a runtime value is baked in by a second trace."""
     if refuse_empty:
         for index, leaf in enumerate(instance.inputs):
             if isinstance(leaf, torch.Tensor):
@@ -259,6 +272,7 @@ class _Converter:
 
     def convert(self) -> tuple[OpGraph, dict[str, torch.Tensor]]:
         """The graph, and the constants of forward that became `param:` inputs."""
+        self._refuse_endless()
         self._refuse_state()
         results = self._outputs()
         _name_parts(self.program.graph)
@@ -277,10 +291,20 @@ class _Converter:
         )
         return graph, self.constants
 
+    def _refuse_endless(self) -> None:
+        """A loop is traced turn by turn; what comes after the trace would hold the user up for minutes."""
+        count = sum(node.op == "call_function" for node in self.program.graph.nodes)
+        if count > MAX_OPERATORS:
+            raise UserError(
+                f"{self.problem.path}: forward is {count:,} operators, loops unrolled; at most {MAX_OPERATORS:,} are "
+                f"taken: make its loops shorter, or give a part of the module; {self.problem.settable_text()}"
+            )
+
     def _refuse_state(self) -> None:
         """Refuse what outlives the call: in-place changes, and tensors that forward assigns to the module."""
-        signature = self.program.graph_signature
-        mutated = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
+        # By kind, as releases of torch differ in which of them they list: inputs, buffers, parameters.
+        specs = self.program.graph_signature.output_specs
+        mutated = [spec.target for spec in specs if spec.kind.name.endswith("_MUTATION")]
         if mutated:
             raise NotYetError(
                 f"{self.problem.path}: forward changes {mutated[0]} in place, which is not supported yet "

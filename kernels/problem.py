@@ -29,6 +29,7 @@ from warpsmith.kernels.one_thread import one_thread
 from warpsmith.kernels.overrides import describe_settable, locate, run_module, settable
 from warpsmith.kernels.placement import made_on, placed
 from warpsmith.kernels.records import Record, content_hash
+from warpsmith.kernels.reference.checked import check_calls, filled_memory
 from warpsmith.kernels.reference.rules import check_approved
 from warpsmith.kernels.resize import resized
 from warpsmith.kernels.user_code import kept_alive
@@ -186,6 +187,7 @@ class Problem:
             check_approved(self.source, self._ref.approved)
             if not jail.inside():
                 raise SandboxError(f"{self.path} was written by a model: it runs in confined processes alone")
+            check_calls()
         identity = content_hash([self.source, str(self.path), self._ref.overrides])
         name = f"warpsmith_problem_{identity[:16]}"
         with one_thread:
@@ -231,11 +233,15 @@ class Problem:
         def draw_inputs(input_seed: int) -> tuple[list[Any], pytree.TreeSpec]:
             return self._draw_inputs(device, input_seed)
 
-        with kept_alive(), _seeded(2 * seed, device), made_on(device):
+        with kept_alive(), _seeded(2 * seed, device), self._filled(), made_on(device):
             module = self._make_module(device)
         module.train(self.mode == "train")
         inputs, structure = self._first_inputs(device) if self._facts else draw_inputs(seed)
         return Instance(module, inputs, named_tensors(module), structure, draw_inputs)
+
+    def _filled(self) -> contextlib.AbstractContextManager[None]:
+        """A module that a model wrote finds no memory of others in what it did not fill."""
+        return filled_memory() if self._ref.kind == "reference" else contextlib.nullcontext()
 
     @cached_property
     def _saved(self) -> tuple[Any, tuple[Any, ...]]:
@@ -260,7 +266,7 @@ class Problem:
         return resized(flat, self._ref.sizes), structure
 
     def _draw_inputs(self, device: str, seed: int) -> tuple[list[Any], pytree.TreeSpec]:
-        with _seeded(2 * seed + 1, device), made_on(device):
+        with _seeded(2 * seed + 1, device), self._filled(), made_on(device):
             if self._module is None:
                 drawn: Any = shuffled(self._saved[1], seed)
             elif self._ref.inputs is not None:

@@ -25,10 +25,11 @@ from warpsmith.kernels.errors import (
 )
 from warpsmith.kernels.graph_json import decoded, encoded
 from warpsmith.kernels.plan import plan
-from warpsmith.kernels.problem import ProblemRef, StoredTensor, load_ref
+from warpsmith.kernels.problem import Instance, Problem, ProblemRef, StoredTensor, load_ref, named_tensors
 from warpsmith.kernels.records import Candidate, Outcome
 from warpsmith.kernels.reference.held import HeldFacts, HeldOperand, HeldProblem
 from warpsmith.kernels.reference.rules import check_approved
+from warpsmith.kernels.reference.state import PlainState
 from warpsmith.kernels.shape_variants import CLASSES, Budget, ShapeClass, Variant, Variants
 from warpsmith.sandbox.isolation.policy import Policy
 from warpsmith.sandbox.worker import Worker
@@ -39,7 +40,7 @@ from warpsmith.tools.target import Target
 logger = logging.getLogger(__name__)
 
 TIMEOUT_S = 120.0
-"""For building, tracing and one run without data."""
+"""For building, tracing and one run without data; on data where nothing can be traced."""
 MEMORY_BYTES = 8 << 30
 DRAWN = 2
 """Shape variants of each class that are drawn at once."""
@@ -122,12 +123,34 @@ def facts_job(payload: Mapping[str, Any]) -> dict[str, Any]:
         graph = encoded(capture(problem))
     except NotYetError as error:
         not_yet = str(error)
+        _check_untraced(problem)
     operands = [
         HeldOperand(name=one.name, dtype=one.dtype, shape=one.shape, strides=one.strides)
         for one in operands_of(problem)
     ]
     lifted = {name: StoredTensor.store(tensor) for name, tensor in problem.constants.items()}
     return HeldFacts(operands=tuple(operands), graph=graph, not_yet=not_yet, lifted=lifted).model_dump(mode="json")
+
+
+def _check_untraced(problem: Problem) -> None:
+    """Whether forward leaves nothing to its next call, found by running it on data where a trace found nothing. Raises
+    UserError."""
+    instance = problem.build(device="cpu", seed=0)
+    state = PlainState(problem.path, instance.module)
+    versions = _versions(instance)
+    try:
+        instance.run()
+    except Exception as error:
+        raise problem.user_error(error, "forward") from error
+    state.check_unchanged(instance.module)
+    changed = [name for name, version in _versions(instance).items() if versions.get(name) != version]
+    if changed:
+        raise UserError(f"{problem.path}: forward changes {changed[0]}, which outlives the call; return the new value")
+
+
+def _versions(instance: Instance) -> dict[str, tuple[int, int]]:
+    """Parameters, buffers and attributes by name: which tensor each is, and how often it was changed."""
+    return {name: (id(tensor), tensor._version) for name, tensor in named_tensors(instance.module).items()}
 
 
 class HeldVariants:

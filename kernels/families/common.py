@@ -211,10 +211,18 @@ def live_values(lines: Iterable[Line], results: Iterable[str]) -> int:
     statements = tuple(lines)
     last = {name: position for position, line in enumerate(statements) for name in line.uses}
     last |= dict.fromkeys(results, len(statements))
-    alive, most = {name for name in last if name not in {line.var for line in statements}}, 0
     width = {line.var: 2 if line.ctype in ("double", "long long") else 1 for line in statements}
+    ending: dict[int, list[str]] = {}
+    for name, position in last.items():
+        ending.setdefault(position, []).append(name)
+    alive = last.keys() - width.keys()
+    total, most = len(alive), 0
     for position, line in enumerate(statements):
+        total += width[line.var] if line.var not in alive else 0
         alive.add(line.var)
-        most = max(most, sum(width.get(name, 1) for name in alive))
-        alive = {name for name in alive if last.get(name, -1) > position}
+        most = max(most, total)
+        unused = [line.var] if last.get(line.var, -1) < position else []
+        for name in (*ending.get(position, ()), *unused):
+            total -= width.get(name, 1) if name in alive else 0
+            alive.discard(name)
     return most

@@ -1,12 +1,22 @@
-"""The rules for the classes and functions of a reference module: statements, expressions and what they may call."""
+"""The rules for the statements and expressions of one function of a reference module, and what they may call."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 
-from warpsmith.kernels.reference.names import BUILTINS, MODULE_VALUES, TENSOR_METHODS, TENSOR_VALUES
+from warpsmith.kernels.reference.names import (
+    BUILTINS,
+    LIMIT_VALUES,
+    LIMITS,
+    LIST_METHODS,
+    MODULE_VALUES,
+    TENSOR_METHODS,
+    TENSOR_VALUES,
+    UNFILLED,
+)
 from warpsmith.kernels.reference.parts import (
     Broken,
     Scope,
@@ -14,7 +24,6 @@ from warpsmith.kernels.reference.parts import (
     check_constant,
     check_name,
     check_operator,
-    check_signature,
     dotted,
     is_callable,
     is_docstring,
@@ -22,80 +31,62 @@ from warpsmith.kernels.reference.parts import (
     what,
 )
 
-_METHODS = ("__init__", "forward")
 _REGISTER = ("register_buffer", "register_parameter")
-_LIST_METHODS = ("append", "extend")
 
 
-def check_class(scope: Scope, node: ast.ClassDef) -> None:
-    """A class of the module: an nn.Module with __init__ and forward and nothing else. Raises Broken."""
-    bases = [dotted(scope.aliases, base) for base in node.bases]
-    if bases != ["torch.nn.Module"] or node.keywords or node.decorator_list or getattr(node, "type_params", None):
-        raise Broken(node, f"class {node.name}: its one base is nn.Module, without decorators and keywords")
-    methods = [part for part in node.body if isinstance(part, ast.FunctionDef)]
-    for part in node.body:
-        if not is_docstring(part) and not (isinstance(part, ast.FunctionDef) and part.name in _METHODS):
-            raise Broken(part, f"{what(part)}: a class has __init__ and forward and nothing else")
-    names = [method.name for method in methods]
-    if len(set(names)) != len(names) or "forward" not in names:
-        raise Broken(node, f"class {node.name} has one forward and at most one __init__")
-    attributes = {name for method in methods for name in _assigned_to_self(method)}
-    for method in methods:
-        _check_method(scope, node, method, attributes)
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The class whose method a body is."""
+
+    name: str
+    attributes: frozenset[str]
+    """What the class sets on self, and the constants of its level."""
+    methods: frozenset[str]
+    """Helper methods: called as self.name(...) and never a value."""
+    is_init: bool
+    builds: bool
+    """Whether the method runs while the module is built alone: forward never reaches it."""
 
 
-def check_maker(scope: Scope, node: ast.FunctionDef) -> None:
-    """get_inputs or get_init_inputs. Raises Broken."""
-    given = node.args
-    if given.args or given.kwonlyargs or node.decorator_list:
-        raise Broken(node, f"{node.name} takes no arguments and has no decorators")
-    check_signature(scope, node)
-    _Body(scope, set(), None, "").check(node.body)
-
-
-def _check_method(scope: Scope, owner: ast.ClassDef, method: ast.FunctionDef, attributes: set[str]) -> None:
-    arguments = [argument.arg for argument in method.args.args]
-    if method.decorator_list or not arguments or arguments[0] != "self":
-        raise Broken(method, f"{method.name}: its first argument is self, and it has no decorators")
-    check_signature(scope, method)
-    known = {*arguments[1:], *(argument.arg for argument in method.args.kwonlyargs)}
-    body = _Body(scope, known, attributes, owner.name if method.name == "__init__" else "")
-    body.check(method.body)
-
-
-def _assigned_to_self(method: ast.FunctionDef) -> set[str]:
-    """Attributes that a method sets: those alone may be read."""
-    found = set()
-    for node in ast.walk(method):
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _is_self(node.value):
-            found.add(_attribute_name(node, node.attr))
-        registered = isinstance(node, ast.Call) and _is_register(node.func) and node.args
-        if isinstance(node, ast.Call) and registered and isinstance(node.args[0], ast.Constant):
-            found.add(_attribute_name(node, str(node.args[0].value)))
-    return found
-
-
-def _attribute_name(node: ast.AST, name: str) -> str:
-    """A name that an attribute may have: none that a module has already."""
-    check_name(node, name)
-    if not name.isidentifier() or name in _taken():
-        raise Broken(node, f"self.{name} means something to torch already: use another name")
-    return name
-
-
-@cache
-def _taken() -> frozenset[str]:
-    import torch
-
-    return frozenset(dir(torch.nn.Module()))
-
-
-def _is_self(node: ast.AST) -> bool:
+def is_self(node: ast.AST) -> bool:
+    """Whether an expression is the name self."""
     return isinstance(node, ast.Name) and node.id == "self"
 
 
-def _is_register(node: ast.expr) -> bool:
-    return isinstance(node, ast.Attribute) and node.attr in _REGISTER and _is_self(node.value)
+def is_register(node: ast.expr) -> bool:
+    """Whether an expression is self.register_buffer or self.register_parameter."""
+    return isinstance(node, ast.Attribute) and node.attr in _REGISTER and is_self(node.value)
+
+
+@cache
+def foreign() -> frozenset[str]:
+    """Attributes of every kind of value that a reference can hold, its own classes aside."""
+    import torch
+
+    from warpsmith.kernels.reference.names import NN
+
+    one = torch.ones(1, 1)
+    values: tuple[object, ...] = (
+        [],
+        (),
+        {},
+        "",
+        1,
+        1.0,
+        1j,
+        True,
+        None,
+        ...,
+        range(1),
+        iter([]),
+        enumerate([]),
+        zip(),
+        reversed([]),
+    )
+    held = (*values, (part for part in (1,)), slice(1), torch.float32, torch.device("cpu"), torch.Size(), one.abs)
+    made = (*held, one, torch.finfo(), torch.iinfo(torch.int8), torch.max(one, 1), torch.topk(one, 1), is_self)
+    kinds = (torch.nn.Module(), *(getattr(torch.nn, name) for name in NN))
+    return frozenset(name for value in (*made, *kinds) for name in dir(value))
 
 
 def _own_scope(node: ast.AST) -> Iterator[ast.AST]:
@@ -106,16 +97,16 @@ def _own_scope(node: ast.AST) -> Iterator[ast.AST]:
             yield from _own_scope(child)
 
 
-class _Body:
+class Body:
     """Statements and expressions of one function."""
 
-    def __init__(self, scope: Scope, known: set[str], attributes: set[str] | None, init_of: str) -> None:
-        """`known` are its arguments, `attributes` those of self (None: there is no self), `init_of` names the class
-        whose __init__ it is."""
+    def __init__(self, scope: Scope, known: set[str], owner: Owner | None, *, fills: bool) -> None:
+        """`known` are its arguments, `owner` is the class whose method it is, `fills` allows memory that is not
+        filled yet."""
         self.scope = scope
         self.known = set(known)
-        self.attributes = attributes
-        self.init_of = init_of
+        self.owner = owner
+        self.fills = fills
         self.parts: set[str] = set()
         """Loop variables over submodules, which may be called."""
 
@@ -130,6 +121,7 @@ class _Body:
 
     def _local(self, node: ast.Name) -> None:
         taken = node.id in self.scope.aliases or node.id in BUILTINS or node.id in self.scope.defined
+        taken = taken or node.id in self.scope.callables
         if node.id != "_":
             check_name(node, node.id)
         if node.id == "self" or (taken and node.id not in self.scope.later):
@@ -175,7 +167,7 @@ class _Body:
     def _loop(self, target: ast.expr, iterated: ast.expr) -> None:
         self._value(iterated)
         self._target(target)
-        if any(isinstance(part, ast.Attribute) and _is_self(part.value) for part in ast.walk(iterated)):
+        if any(isinstance(part, ast.Attribute) and is_self(part.value) for part in ast.walk(iterated)):
             self.parts |= {part.id for part in ast.walk(target) if isinstance(part, ast.Name)}
 
     def _target(self, node: ast.expr) -> None:
@@ -185,13 +177,28 @@ class _Body:
             case ast.Tuple(elts=parts) | ast.List(elts=parts):
                 for part in parts:
                     self._target(part)
-            case ast.Attribute(value=value) if _is_self(value) and self.attributes is not None:
-                pass
+            case ast.Starred(value=value):
+                self._target(value)
+            case ast.Attribute(value=value) if is_self(value) and self.owner is not None:
+                self._keeps(node)
             case ast.Subscript(value=value, slice=index):
+                if self._rooted(value):
+                    self._keeps(node)
                 self._value(value)
                 self._value(index)
             case _:
                 raise Broken(node, f"{what(node)} may not be assigned to")
+
+    def _keeps(self, node: ast.expr) -> None:
+        """What self holds is made once: a forward that changes it computes another function at its next call."""
+        if self.owner is None or not self.owner.builds:
+            raise Broken(node, f"{what(node)}: forward may not change what self holds, which outlives a call")
+
+    def _rooted(self, node: ast.expr) -> bool:
+        """Whether an expression reaches into self."""
+        while isinstance(node, ast.Attribute | ast.Subscript):
+            node = node.value
+        return is_self(node)
 
     def _value(self, node: ast.expr) -> None:
         match node:
@@ -259,13 +266,25 @@ class _Body:
             if not is_value(spelled):
                 raise Broken(node, f"{spelled} is not among the values that a reference may read")
             return
-        if _is_self(node.value):
-            if self.attributes is None or (node.attr not in self.attributes and node.attr != "training"):
+        if is_self(node.value):
+            if self.owner is None or (node.attr not in self.owner.attributes and node.attr != "training"):
                 raise Broken(node, f"self.{node.attr} is never set in this class")
             return
-        if node.attr not in TENSOR_VALUES and node.attr not in MODULE_VALUES:
+        if isinstance(node.value, ast.Call) and dotted(self.scope.aliases, node.value.func) in LIMITS:
+            if node.attr not in LIMIT_VALUES:
+                raise Broken(node, f".{node.attr} is not among {', '.join(sorted(LIMIT_VALUES))}")
+        elif node.attr not in TENSOR_VALUES and node.attr not in MODULE_VALUES and not self._is_shared(node):
             raise Broken(node, f".{node.attr} is not among the attributes that a reference may read")
         self._value(node.value)
+
+    def _is_shared(self, node: ast.Attribute) -> bool:
+        """What a class of the module sets, read through a submodule (`self.block.scale`). It must mean nothing on any
+        other value, as nobody knows here what the submodule is."""
+        known = node.attr in self.scope.attributes and node.attr not in foreign()
+        root: ast.expr = node.value
+        while isinstance(root, ast.Attribute | ast.Subscript):
+            root = root.value
+        return known and (is_self(root) or (isinstance(root, ast.Name) and root.id in self.parts))
 
     def _call(self, node: ast.Call) -> None:
         if self._is_super(node):
@@ -285,9 +304,10 @@ class _Body:
                 local = name in self.known
                 if local and name not in self.parts:
                     raise Broken(node, f"{name}(...): a local value may not be called")
-                own = name in BUILTINS or name in self.scope.classes or is_callable(self.scope.aliases.get(name, ""))
+                own = name in BUILTINS or name in self.scope.callables or is_callable(self.scope.aliases.get(name, ""))
                 if not local and not own:
                     raise Broken(node, f"{name}(...) is not among the calls that a reference may make")
+                self._filled(node, self.scope.aliases.get(name, "") if not local else "")
             case ast.Attribute():
                 self._method(node, function)
             case ast.Subscript(value=value, slice=index) if self._is_part(value):
@@ -304,23 +324,36 @@ class _Body:
         if spelled is not None:
             if not is_callable(spelled):
                 raise Broken(node, f"{spelled} is not among the functions that a reference may call")
+            self._filled(node, spelled)
             return
-        if _is_self(function.value):
-            if self.init_of and _is_register(function) and node.args and isinstance(node.args[0], ast.Constant):
-                return
-            self._attribute(function)
+        if is_self(function.value):
+            self._own_method(node, function)
             return
-        listing = function.attr in _LIST_METHODS and (
+        listing = function.attr in LIST_METHODS and (
             isinstance(function.value, ast.Name) or self._is_part(function.value)
         )
         if function.attr not in TENSOR_METHODS and not listing:
             raise Broken(node, f".{function.attr}(...) is not among the methods that a reference may call")
+        if listing and self._rooted(function.value):
+            self._keeps(node)
+        self._filled(node, function.attr)
         self._value(function.value)
+
+    def _own_method(self, node: ast.Call, function: ast.Attribute) -> None:
+        owner = self.owner
+        registers = is_register(function) and bool(node.args) and isinstance(node.args[0], ast.Constant)
+        if owner is None or not (function.attr in owner.methods or (owner.is_init and registers)):
+            self._attribute(function)
+
+    def _filled(self, node: ast.expr, name: str) -> None:
+        """Memory that nobody filled holds what was there before: other data, and another result each time."""
+        if name.rpartition(".")[2] in UNFILLED and name.rpartition(".")[0] in ("", "torch") and not self.fills:
+            raise Broken(node, f"{name} outside of __init__ gives memory that nobody filled: write zeros or full")
 
     def _is_part(self, node: ast.expr) -> bool:
         """Whether an expression is an attribute of self that the class sets."""
-        own = isinstance(node, ast.Attribute) and _is_self(node.value)
-        return own and isinstance(node, ast.Attribute) and node.attr in (self.attributes or ())
+        attributes = self.owner.attributes if self.owner else frozenset()
+        return isinstance(node, ast.Attribute) and is_self(node.value) and node.attr in attributes
 
     def _is_super(self, node: ast.Call) -> bool:
         """`super().__init__()`, or with the class and self written out: in __init__ alone."""
@@ -331,5 +364,6 @@ class _Body:
                 keywords=[],
             ):
                 spelled = [part.id if isinstance(part, ast.Name) else None for part in given]
-                return bool(self.init_of) and (not given or spelled == [self.init_of, "self"])
+                owner = self.owner
+                return owner is not None and owner.is_init and (not given or spelled == [owner.name, "self"])
         return False

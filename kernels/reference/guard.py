@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import ast
 import builtins
+import types
 
-from warpsmith.kernels.reference.names import ANNOTATED, ANNOTATIONS, BUILTINS
+from warpsmith.kernels.reference.names import ANNOTATED, ANNOTATIONS, BUILTINS, TYPING
 from warpsmith.kernels.reference.parts import Broken, dotted, is_callable, is_value, what
 
 _BUILTIN = frozenset(dir(builtins))
+_REFLECTIVE = frozenset(
+    name
+    for kind in (types.GeneratorType, types.FrameType, types.CodeType, types.TracebackType, types.FunctionType)
+    for name in dir(kind)
+)
+"""Attributes that lead from a value to the interpreter's own state (a generator's frame and its globals)."""
 _TYPES: tuple[type[ast.AST], ...] = (
     *(ast.Module, ast.Import, ast.ImportFrom, ast.alias, ast.ClassDef, ast.FunctionDef, ast.arguments, ast.arg),
     *(ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return, ast.If, ast.For, ast.Expr, ast.Pass, ast.Break),
@@ -31,10 +38,16 @@ class _Guard:
         self.nodes = list(ast.walk(tree))
         self.called = {id(node.func) for node in self.nodes if isinstance(node, ast.Call)}
         self.typed = {id(part) for node in self.nodes for root in _types_of(node) for part in ast.walk(root)}
+        self.bases = {id(base) for node in self.nodes if isinstance(node, ast.ClassDef) for base in node.bases}
         self.inner = {id(node.value) for node in self.nodes if isinstance(node, ast.Attribute)}
         self.supers = {id(node) for call in self.nodes for node in _super_parts(call)}
         self.imported = _imported(self.nodes)
         self.made = {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+        self.top = {id(node) for node in tree.body}
+        methods = [part for node in tree.body if isinstance(node, ast.ClassDef) for part in node.body]
+        self.methods = {part.name for part in methods if isinstance(part, ast.FunctionDef)} - {"__init__"}
+        firsts = [part.args.args[:1] for part in methods if isinstance(part, ast.FunctionDef)]
+        self.selfs = {id(argument) for first in firsts for argument in first}
 
     def check(self) -> None:
         for node in self.nodes:
@@ -43,6 +56,10 @@ class _Guard:
             for name in _bound(node):
                 if name in _BUILTIN:
                     raise Broken(node, f"{name!r} is a name of Python itself: use another name")
+                if name in self.made and id(node) not in self.top:
+                    raise Broken(node, f"{name!r} is a class or function of the module: use another name")
+                if name == "self" and id(node) not in self.selfs:
+                    raise Broken(node, "self is the first argument of a method and nothing else")
             if isinstance(node, ast.Name) and id(node) not in self.supers:
                 self._name(node)
             if isinstance(node, ast.Attribute):
@@ -52,6 +69,8 @@ class _Guard:
         name = node.id
         called = id(node) in self.called
         typed = id(node) in self.typed
+        if name == "self" and not isinstance(node.ctx, ast.Load):
+            raise Broken(node, "self is the first argument of a method and nothing else")
         if name.startswith("__"):
             raise Broken(node, f"the name {name!r}: names with leading or double underscores are not allowed")
         if name in _BUILTIN and not (called and name in BUILTINS) and not (typed and name in ANNOTATIONS):
@@ -64,13 +83,19 @@ class _Guard:
     def _attribute(self, node: ast.Attribute) -> None:
         if node.attr.startswith("_") and id(node) not in self.supers:
             raise Broken(node, f".{node.attr}: names with leading or double underscores are not allowed")
+        if node.attr in _REFLECTIVE and id(node) not in self.supers:
+            raise Broken(node, f".{node.attr} leads out of the module")
+        if node.attr in self.methods:
+            own = isinstance(node.value, ast.Name) and node.value.id == "self" and isinstance(node.ctx, ast.Load)
+            if not own or id(node) not in self.called:
+                raise Broken(node, f".{node.attr}: a method is called as self.{node.attr}(...) and never a value")
         spelled = dotted(self.imported, node)
         if spelled is not None and id(node) not in self.inner:
             self._spelled(node, spelled)
 
     def _spelled(self, node: ast.expr, spelled: str) -> None:
         if id(node) in self.typed:
-            allowed = spelled in ANNOTATED
+            allowed = spelled in ANNOTATED or (spelled in TYPING and id(node) not in self.bases)
         elif id(node) in self.called:
             allowed = is_callable(spelled)
         else:

@@ -36,14 +36,15 @@ full_like hann_window histc layer_norm linspace logspace meshgrid normal ones on
 rand rand_like randint randint_like randn randn_like randperm rms_norm scalar_tensor selu tensor tril_indices
 triu_indices trapezoid zeros zeros_like celu cosine_similarity group_norm batch_norm instance_norm conv1d conv2d
 conv3d conv_transpose1d conv_transpose2d conv_transpose3d avg_pool1d max_pool1d max_pool2d max_pool3d xlogy
-bucketize searchsorted bincount
+bucketize searchsorted bincount heaviside logit digamma i0 isclose block_diag tensor_split float_power scatter_reduce
+threshold hamming_window finfo iinfo
 """)  # fmt: skip
 """Functions `torch.NAME`."""
 TORCH_VALUES = _set("""
 float32 float64 float16 bfloat16 float half double int8 int16 int32 int64 uint8 bool long int pi inf nan e
 """)
 """`torch.NAME` that is no function."""
-LINALG = _set("norm vector_norm matrix_norm vecdot cross diagonal")
+LINALG = _set("norm vector_norm matrix_norm vecdot cross diagonal matmul multi_dot inv det solve")
 SPECIAL = _set("erf erfc erfinv expit exp2 expm1 entr gammaln i0 i1 log1p log_softmax softmax logit ndtr sinc xlogy")
 
 NN = _set("""
@@ -57,7 +58,8 @@ LocalResponseNorm LogSigmoid LogSoftmax MSELoss MarginRankingLoss MaxPool1d MaxP
 MultiheadAttention NLLLoss PReLU PairwiseDistance Parameter ParameterList PixelShuffle PixelUnshuffle PoissonNLLLoss
 RMSNorm RNN RNNCell RReLU ReLU ReLU6 ReflectionPad1d ReflectionPad2d ReplicationPad1d ReplicationPad2d SELU Sequential
 SiLU Sigmoid SmoothL1Loss SoftMarginLoss Softmax Softmax2d Softmin Softplus Softshrink Softsign Tanh Tanhshrink
-Threshold TripletMarginLoss Unflatten Unfold Upsample ZeroPad1d ZeroPad2d
+Threshold TripletMarginLoss Unflatten Unfold Upsample ZeroPad1d ZeroPad2d Dropout3d AlphaDropout ChannelShuffle Fold
+ConstantPad3d CircularPad2d ReplicationPad3d UpsamplingNearest2d LPPool2d MultiMarginLoss MultiLabelSoftMarginLoss
 """) - {"HardShrink"}
 """Classes `nn.NAME` that a reference may make."""
 FUNCTIONAL = _set("""
@@ -69,11 +71,12 @@ huber_loss instance_norm interpolate kl_div l1_loss layer_norm leaky_relu linear
 logsigmoid margin_ranking_loss max_pool1d max_pool2d max_pool3d mish mse_loss nll_loss normalize one_hot pad
 pairwise_distance pixel_shuffle pixel_unshuffle poisson_nll_loss prelu relu relu6 rms_norm rrelu
 scaled_dot_product_attention selu sigmoid silu smooth_l1_loss soft_margin_loss softmax softmin softplus softshrink
-softsign tanh tanhshrink threshold triplet_margin_loss unfold
+softsign tanh tanhshrink threshold triplet_margin_loss unfold dropout2d lp_pool2d multi_margin_loss grid_sample
+affine_grid
 """)
 INIT = _set("""
 constant_ eye_ kaiming_normal_ kaiming_uniform_ normal_ ones_ orthogonal_ trunc_normal_ uniform_ xavier_normal_
-xavier_uniform_ zeros_
+xavier_uniform_ zeros_ calculate_gain
 """)
 MATH = _set("""
 acos asin atan atan2 ceil comb copysign cos cosh degrees dist erf erfc exp expm1 fabs factorial floor fmod gcd hypot
@@ -88,10 +91,18 @@ std_mean var_mean rsub kron cumulative_trapezoid
 bfloat16 bool clone contiguous detach dim double expand expand_as fill_ float half int logit long masked_fill
 new_empty new_full new_ones new_zeros nelement new_tensor numel repeat size stride sum_to_size to type_as unfold
 view view_as where abs_ add_ clamp_ div_ exp_ mul_ neg_ normal_ relu_ sigmoid_ sub_ tanh_ uniform_ zero_ softmax
-log_softmax index_copy index_fill masked_scatter
+log_softmax index_copy index_fill masked_scatter copy_ masked_fill_ scatter_ index_add_ pow_ sqrt_ clamp_min_
 """)  # fmt: skip
 """Methods of a tensor; none hands its memory out or takes a function."""
-TENSOR_VALUES = _set("shape ndim dtype device T mT real imag")
+TENSOR_VALUES = _set("shape ndim dtype device T mT real imag values indices")
+"""What is read of a tensor, and of the pairs that max, sort and their like give (of a tensor `values` and `indices` are
+methods without arguments, which hand tensors out or raise)."""
+LIST_METHODS = _set("append extend")
+LIMITS = frozenset({"torch.finfo", "torch.iinfo"})
+LIMIT_VALUES = _set("min max eps tiny")
+"""What is read of `torch.finfo(...)` on the spot."""
+UNFILLED = _set("empty empty_like new_empty")
+"""What gives memory as it was."""
 MODULE_VALUES = _set("""
 weight bias running_mean running_var eps num_features in_features out_features normalized_shape in_channels out_channels
 kernel_size num_groups
@@ -102,6 +113,8 @@ ANNOTATIONS = _set("int float bool str list tuple dict object")
 
 ANNOTATED = frozenset({"torch.Tensor", "torch.nn.Module"})
 """Types that an annotation or a list of base classes may name; they are never called and never read."""
+TYPING = frozenset(f"typing.{name}" for name in ("List", "Optional", "Sequence", "Tuple", "Union"))
+"""What may be imported from typing: for annotations alone."""
 
 SPACES: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     "torch": (TORCH, TORCH_VALUES),

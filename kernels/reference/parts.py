@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from warpsmith.kernels.reference.names import ANNOTATED, ANNOTATIONS, BUILTINS, SPACES
+from warpsmith.kernels.reference.names import ANNOTATED, ANNOTATIONS, BUILTINS, SPACES, TYPING
 
 MAX_STRING = 2_000
 MAX_NUMBER = 2**40
@@ -41,7 +41,10 @@ class Scope:
     constants: set[str] = field(default_factory=set)
     later: set[str] = field(default_factory=set)
     """Constants anywhere in the module: functions may use them before they stand there."""
-    classes: set[str] = field(default_factory=set)
+    callables: set[str] = field(default_factory=set)
+    """Classes and helper functions anywhere in the module."""
+    attributes: set[str] = field(default_factory=set)
+    """What any class of the module sets on itself."""
     defined: set[str] = field(default_factory=set)
 
 
@@ -67,7 +70,7 @@ def check_signature(module: Scope, node: ast.FunctionDef) -> None:
         raise Broken(node, f"{node.name}: *args, **kwargs and positional-only arguments are not allowed")
     for argument in (*arguments.args, *arguments.kwonlyargs):
         check_name(argument, argument.arg)
-        if argument.arg in module.aliases or argument.arg in BUILTINS:
+        if argument.arg in module.aliases or argument.arg in BUILTINS or argument.arg in module.callables:
             raise Broken(argument, f"the argument {argument.arg!r} hides another name")
         if argument.annotation is not None:
             check_annotation(module, argument.annotation)
@@ -81,7 +84,7 @@ def check_annotation(module: Scope, node: ast.expr) -> None:
     match node:
         case ast.Constant(value=None):
             return
-        case ast.Name(id=name) if name in ANNOTATIONS or module.aliases.get(name) in ANNOTATED:
+        case ast.Name(id=name) if name in ANNOTATIONS or module.aliases.get(name) in ANNOTATED | TYPING:
             return
         case ast.Attribute() if dotted(module.aliases, node) in ANNOTATED:
             return
@@ -96,7 +99,7 @@ def check_annotation(module: Scope, node: ast.expr) -> None:
             check_annotation(module, value)
             check_annotation(module, part)
         case _:
-            raise Broken(node, f"the annotation `{ast.unparse(node)[:60]}` is not allowed: leave it out")
+            raise Broken(node, f"the annotation {what(node)} is not allowed: leave it out")
 
 
 def dotted(aliases: Mapping[str, str], node: ast.expr) -> str | None:
@@ -126,7 +129,8 @@ def is_value(dotted: str) -> bool:
 
 
 class Constant:
-    """Literals and arithmetic on them: what a module's level and defaults may hold."""
+    """Literals and arithmetic on them: what a module's level, a class's level and defaults may hold. None of it can be
+    changed, so that no call leaves anything to the next."""
 
     def __init__(self, module: Scope) -> None:
         self.module = module
@@ -137,9 +141,13 @@ class Constant:
                 check_constant(node)
             case ast.Name(id=name) if name in self.module.constants:
                 pass
-            case ast.Tuple(elts=parts) | ast.List(elts=parts):
+            case ast.Tuple(elts=parts):
                 for part in parts:
                     self.check(part)
+            case ast.List():
+                raise Broken(
+                    node, f"{what(node)}: a list here outlives a call, and a call may change it: write a tuple"
+                )
             case ast.UnaryOp(operand=operand):
                 self.check(operand)
             case ast.BinOp(left=left, right=right):
@@ -151,7 +159,7 @@ class Constant:
             case ast.Attribute() if is_value(dotted(self.module.aliases, node) or ""):
                 pass
             case _:
-                raise Broken(node, f"`{ast.unparse(node)[:60]}` is no constant")
+                raise Broken(node, f"{what(node)} is no constant")
 
 
 def check_constant(node: ast.Constant) -> None:
@@ -161,6 +169,8 @@ def check_constant(node: ast.Constant) -> None:
     if isinstance(value, str) and len(value) <= MAX_STRING:
         if any(char in value for char in "%{}"):
             raise Broken(node, "formatting of strings is not allowed: a string holds no %, { and }")
+        if not (value.isascii() and value.isprintable()):
+            raise Broken(node, "a string holds characters of ASCII that show, and nothing else")
         return
     if isinstance(value, int) and abs(value) <= MAX_NUMBER:
         return
@@ -219,6 +229,13 @@ def _is_text(node: ast.expr) -> bool:
 
 
 def what(node: ast.AST) -> str:
-    """A statement or expression in a reader's words."""
-    spelled = ast.unparse(node).splitlines()[0] if isinstance(node, ast.stmt | ast.expr) else type(node).__name__
-    return f"`{spelled[:60]}`"
+    """A statement or expression in a reader's words: its first line, or its kind where Python cannot spell it (an
+    f-string that holds a backslash makes `ast.unparse` raise)."""
+    name = type(node).__name__
+    if not isinstance(node, ast.stmt | ast.expr):
+        return f"`{name}`"
+    try:
+        lines = ast.unparse(node).splitlines()
+    except (ValueError, RecursionError):
+        lines = []
+    return f"`{lines[0][:60] if lines else name}`"

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import re
-import unicodedata
 
 from warpsmith.kernels.errors import UserError
-from warpsmith.kernels.reference.bodies import check_class, check_maker
+from warpsmith.kernels.reference.characters import check_characters, check_code
+from warpsmith.kernels.reference.classes import MAKERS, attributes_of, check_class, check_function, check_maker
 from warpsmith.kernels.reference.guard import check_whole
-from warpsmith.kernels.reference.names import ANNOTATED, BUILTINS, IMPORTS, SPACES
+from warpsmith.kernels.reference.names import ANNOTATED, BUILTINS, IMPORTS, SPACES, TYPING
 from warpsmith.kernels.reference.parts import (
     Breach,
     Broken,
@@ -26,14 +25,9 @@ from warpsmith.kernels.reference.parts import (
     what,
 )
 
-MAX_CHARACTERS = 20_000
-MAX_LINE = 160
-"""A reader has to see a line's end."""
 MAX_NODES = 6_000
 MAX_DEPTH = 40
-_COOKIE = re.compile(r"[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
-"""What tells Python to read the file in another encoding than this check did (PEP 263)."""
-NEEDED = ("Model", "get_inputs", "get_init_inputs")
+NEEDED = ("Model", *MAKERS)
 
 
 def reference_hash(text: str) -> str:
@@ -53,38 +47,41 @@ def check_approved(text: str, approved: str | None) -> None:
 def refuse_reference(text: str) -> Breach | None:
     """Why a text may not be a reference module, or None. Nothing is run; never raises, whatever the text."""
     try:
-        _check_characters(text)
+        check_characters(text)
         tree = _parsed(text)
-        _check_size(tree)
+        check_code(text, tree)
         _Module(tree).check()
         check_whole(tree)
+        _check_compiles(tree)
     except Broken as broken:
         return broken.breach
     except (RecursionError, MemoryError):
         return Breach(1, "it is nested too deeply")
+    except Exception as error:
+        # A fault of the rules must not let a text through, nor end the one who asked.
+        return Breach(1, f"it could not be checked ({type(error).__name__})")
     return None
-
-
-def _check_characters(text: str) -> None:
-    if len(text) > MAX_CHARACTERS:
-        raise Broken(1, f"{len(text):,} characters; a reference has at most {MAX_CHARACTERS:,}")
-    for number, line in enumerate(text.split("\n"), 1):
-        cookie = _COOKIE.match(line) if number <= 2 else None
-        if cookie and cookie[1] != "utf-8":
-            raise Broken(number, f"the encoding {cookie[1]!r}: a reference is UTF-8, and needs no such comment")
-        if len(line) > MAX_LINE:
-            raise Broken(number, f"a line of {len(line)} characters; at most {MAX_LINE} can be read")
-        for char in line:
-            if not char.isprintable() or (unicodedata.category(char) in ("Cf", "Zs") and char != " "):
-                raise Broken(number, f"the character U+{ord(char):04X} does not show")
 
 
 def _parsed(text: str) -> ast.Module:
     try:
-        return ast.parse(text)
+        tree = ast.parse(text)
     except SyntaxError as error:
         raise Broken(error.lineno or 1, f"not Python: {error.msg}") from None
     except ValueError as error:
+        raise Broken(1, f"not Python: {error}") from None
+    _check_size(tree)
+    return tree
+
+
+def _check_compiles(tree: ast.Module) -> None:
+    """Compiling runs nothing and finds what parsing does not, such as a `break` outside of a loop. It comes last: the
+    compiler's own work grows without bound for kinds of statements that the rules refuse (nested `finally`)."""
+    try:
+        compile(tree, "reference", "exec", dont_inherit=True)
+    except SyntaxError as error:
+        raise Broken(error.lineno or 1, f"not Python: {error.msg}") from None
+    except (ValueError, OverflowError) as error:
         raise Broken(1, f"not Python: {error}") from None
 
 
@@ -112,13 +109,25 @@ class _Module:
     def check(self) -> None:
         """Raises Broken at the first statement that is not allowed, or where something is missing."""
         for node in self.tree.body:
-            if isinstance(node, ast.Assign):
-                self.scope.later |= {part.id for part in _named(node.targets)}
+            self._announce(node)
         for node in self.tree.body:
             self._statement(node)
         missing = [name for name in NEEDED if name not in self.scope.defined]
         if missing:
             raise Broken(1, f"it defines no {', '.join(missing)}; a reference has {', '.join(NEEDED)}")
+
+    def _announce(self, node: ast.stmt) -> None:
+        """Functions run when the whole module is there: they may use what stands after them."""
+        match node:
+            case ast.Assign(targets=targets):
+                self.scope.later |= {part.id for part in _named(targets)}
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                self.scope.later.add(name)
+            case ast.ClassDef(name=name):
+                self.scope.callables.add(name)
+                self.scope.attributes |= attributes_of(node)
+            case ast.FunctionDef(name=name) if name not in MAKERS:
+                self.scope.callables.add(name)
 
     def _statement(self, node: ast.stmt) -> None:
         match node:
@@ -141,13 +150,15 @@ class _Module:
             case ast.Assign(targets=[_, _, *_] as targets, value=value):
                 for target in targets:
                     self._statement(ast.copy_location(ast.Assign(targets=[target], value=value), node))
-            case ast.ClassDef() if node.name not in NEEDED[1:]:
+            case ast.ClassDef() if node.name not in MAKERS:
                 self._define(node, node.name)
                 check_class(self.scope, node)
-                self.scope.classes.add(node.name)
-            case ast.FunctionDef(name="get_inputs" | "get_init_inputs"):
+            case ast.FunctionDef(name=name) if name in MAKERS:
                 self._define(node, node.name)
                 check_maker(self.scope, node)
+            case ast.FunctionDef() if node.name not in NEEDED:
+                self._define(node, node.name)
+                check_function(self.scope, node)
             case _ if is_docstring(node):
                 pass
             case _:
@@ -157,7 +168,13 @@ class _Module:
         """A new name: none that means something already."""
         if name not in NEEDED:
             check_name(node, name)
-        if name in self.scope.defined or name in self.scope.aliases or name in BUILTINS or name in SPACES:
+        if (
+            name == "self"
+            or name in self.scope.defined
+            or name in self.scope.aliases
+            or name in BUILTINS
+            or name in SPACES
+        ):
             raise Broken(node, f"{name!r} is defined already")
         self.scope.defined.add(name)
 
@@ -169,7 +186,7 @@ class _Module:
                 top = item.name if item.asname else item.name.split(".")[0]
                 self._alias(node, item.asname or top, top)
             return
-        if node.level or node.module not in (*IMPORTS, "__future__"):
+        if node.level or node.module not in (*IMPORTS, "__future__", "typing"):
             raise Broken(node, f"import from {node.module}: only {', '.join(sorted(IMPORTS))} are allowed")
         for item in node.names:
             if node.module == "__future__":
@@ -177,12 +194,13 @@ class _Module:
                     raise Broken(node, f"from __future__ import {item.name}: only annotations is allowed")
                 continue
             dotted = f"{node.module}.{item.name}"
-            if dotted not in SPACES and dotted not in ANNOTATED and not is_known(dotted):
+            if dotted not in SPACES and dotted not in ANNOTATED | TYPING and not is_known(dotted):
                 raise Broken(node, f"{dotted} is not among the names that a reference may use")
             self._alias(node, item.asname or item.name, dotted)
 
     def _alias(self, node: ast.stmt, name: str, dotted: str) -> None:
         check_name(node, name)
-        if self.scope.aliases.get(name, dotted) != dotted or name in self.scope.defined or name in BUILTINS:
+        taken = name in self.scope.defined or name in self.scope.callables or name in BUILTINS or name == "self"
+        if taken or self.scope.aliases.get(name, dotted) != dotted:
             raise Broken(node, f"{name!r} is defined already")
         self.scope.aliases[name] = dotted

@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 from support.problems import problem
 
+from warpsmith.app.ending import fail
+from warpsmith.kernels.errors import UserError
+
 SLOW = "import time\n" + problem().replace("def get_inputs():", "def get_inputs():\n    time.sleep(TIME)")
 
 
@@ -102,3 +105,10 @@ def test_a_disk_that_is_full(finished: Path, tmp_path: Path) -> None:
 def test_nobody_reads_the_output(finished: Path, tmp_path: Path) -> None:
     told(limited(tmp_path, "exec > >(exec true); sleep 0.2", "report", finished, "--json"), 141, "is kept")
     assert limited(tmp_path, "exec <&- >&- 2>&-", "report", finished).returncode == 0
+
+
+def test_an_error_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        fail(UserError("Invalid device string: '\x1b[31mHELLO\x07\u202e'"))
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "error: Invalid device string: '\\x1b[31mHELLO\\x07\\u202e'\n"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import regions
 import torch
 
 from warpsmith.kernels.device import model_for
 from warpsmith.kernels.errors import NotYetError, UserError
-from warpsmith.kernels.families.registry import FAMILIES, families_for, family_named
+from warpsmith.kernels.families.common import live_values
+from warpsmith.kernels.families.registry import FAMILIES, families_for, family_named, specs_for
 from warpsmith.kernels.indexing import Expr, Term
 from warpsmith.kernels.region import Axis, Load, Region, Store
 
@@ -48,3 +51,26 @@ def test_region_that_nobody_covers_names_its_operators():
     empty = Region((Axis("k0", 0),), (), (load,), (), (), (store,), 0, 0, ("relu",))
     with pytest.raises(NotYetError, match="relu"):
         families_for(empty)
+
+
+def test_a_region_too_long_for_a_slot_is_not_covered():
+    device = model_for("sm_90")
+
+    def chain(count: int) -> Region:
+        region = regions.pointwise("relu", regions.random(8, 8)).region
+        first, last = region.loads[0].var, region.stores[0].var
+        middle = [regions.line(f"t{n}", f"t{n - 1} + 1.5f", f"t{n - 1}") for n in range(1, count)]
+        lines = (regions.line("t0", first, first), *middle, regions.line(last, f"t{count - 1}", f"t{count - 1}"))
+        return replace(region, post=lines)
+
+    assert [spec.family.name for spec in specs_for(chain(100), device)] == ["map"]
+    with pytest.raises(NotYetError, match=r"characters in a slot, which may have 8,192: give a part of the module"):
+        specs_for(chain(800), device)
+
+
+def test_live_values_are_those_between_their_first_and_last_use():
+    one, two = regions.line("a", "x", "x"), regions.line("b", "a + y", "a", "y")
+    assert live_values([one, two], ["b"]) == 3
+    assert live_values([one, two, regions.line("c", "b + x", "b", "x")], ["c", "a"]) == 4
+    assert live_values([regions.line("w", "x", "x", ctype="double")], ["w"]) == 3
+    assert live_values([one, regions.line("unused", "a", "a"), regions.line("d", "a", "a")], ["d"]) == 2

@@ -328,6 +328,11 @@ def test_train_mode_uses_batch_statistics(tmp_path: Path) -> None:
 NOT_YET = {
     "changes its input": ("x.add_(1)\nreturn x * 2", {}, "in place"),
     "keeps state": ("self.h = self.h + x\nreturn self.h * 2", {"init": "self.h = torch.zeros(6, 10)"}, "self.h"),
+    "changes a parameter": (
+        "self.h.copy_(x[0])\nreturn x * self.h",
+        {"init": "self.h = nn.Parameter(torch.zeros(10))"},
+        "h in place",
+    ),
     "changes a buffer": (
         "self.h.add_(1)\nreturn x * self.h",
         {"init": "self.register_buffer('h', torch.zeros(10))"},

@@ -15,6 +15,11 @@ def module(forward: str, init: str = "", head: str = HEAD, tail: str = TAIL) -> 
     return f"{text}    def forward(self, x):\n{lines}\n{tail}"
 
 
+_BLOCK = (
+    "\n\nclass Block(nn.Module):\n    def __init__(self, width: int):\n        super().__init__()\n        self.width = width\n"
+    "        self.proj = nn.Linear(width, width)\n\n    def forward(self, y):\n        return y + self.proj(y)\n"
+)
+
 HONEST = {
     "softmax": module("return torch.softmax(x, dim=1)"),
     "methods": module("return x.exp().sum(dim=-1, keepdim=True).log() + x.mean()"),
@@ -70,6 +75,49 @@ HONEST = {
     "several names": module("return x * height", head=HEAD + "height = width = 2 ** 4\n"),
     "dtypes": module("return x.to(torch.float64).to(dtype=torch.float32) * torch.pi + math.e"),
     "loops": module("total = x\nfor step in range(3):\n    total = total * 0.5 + x * step\nreturn total"),
+    "long line": module("return x" + " + x" * 35),
+    "accents in a comment": module('"""Größe in µm: 5 × 3."""\nreturn x  # naïve, e\u0301, 漢字'),
+    "class afterwards": module("return self.block(x)", "self.block = Block(16)") + _BLOCK,
+    "helper function": module("return scaled(swish(x), by=2.0)", head=HEAD + (
+        "def scaled(y, *, by: float = 1.0):\n    return y * by\n\n\n"
+    )) + "\n\ndef swish(y: torch.Tensor) -> torch.Tensor:\n    return y * torch.sigmoid(y)\n",
+    "helper methods": HEAD + (
+        "class Model(nn.Module):\n    expansion: int = 2\n    sizes = (8, 4)\n\n    def __init__(self):\n        super().__init__()\n"
+        "        self.width = 16\n        self.net = self.make_layers(self.expansion)\n"
+        "        self.weight = nn.Parameter(torch.empty(16))\n        self.reset()\n\n"
+        "    def make_layers(self, count: int):\n        layers = []\n        for size in self.sizes[:count]:\n"
+        "            layers.append(nn.Linear(self.width, size))\n            self.width = size\n        return nn.Sequential(*layers)\n\n"
+        "    def reset(self):\n        nn.init.uniform_(self.weight, -nn.init.calculate_gain(\"relu\"), 1.0)\n\n"
+        "    def scaled(self, y):\n        return y * self.weight\n\n"
+        "    def forward(self, x):\n        return self.net(self.scaled(x))\n"
+    ) + TAIL,
+    "typing": module("return x, x.sum()", head=HEAD + "from typing import List, Optional, Sequence, Tuple\n\n\n").replace(
+        "(self, x)", "(self, x: torch.Tensor, mask: Optional[torch.Tensor] = None, dims: Sequence[int] = (1,)) -> Tuple[torch.Tensor, ...]"
+    ),
+    "fields": module("top = x.topk(2, dim=-1)\nreturn x.max(dim=1).values, x.sort(dim=1).indices, top.values"),
+    "in place": module(
+        "y = x.clone()\ny.masked_fill_(y < 0, 0.0)\ny.pow_(2).sqrt_().clamp_min_(0.1)\nz = torch.zeros_like(x)\nz.copy_(y)\n"
+        "z.scatter_(1, x.argmax(1, keepdim=True), 1.0)\nz.index_add_(0, torch.tensor([0]), y[:1])\nreturn z"
+    ),
+    "starred": module("batch, *rest = x.shape\nreturn x.reshape(batch, -1) * len(rest)"),
+    "annotated constant afterwards": module("return x * WIDTH") + "\n\nWIDTH: float = 2.0\n",
+    "limits": module("return x.masked_fill(x < 0, torch.finfo(x.dtype).min) + torch.finfo(torch.float32).eps"),
+    "attribute of a submodule": module("return self.block(x) * self.block.width", "self.block = Block(16)") + _BLOCK,
+    "new names": module(
+        "y = F.dropout2d(x.view(1, 8, 4, 4), 0.1, self.training).view(8, 16) + torch.logit(torch.sigmoid(x)) + torch.digamma(x.abs() + 1) + torch.i0(x)\n"
+        "y = y + torch.heaviside(x, x) + torch.threshold(x, 0.0, 0.0) + torch.float_power(x, 2).float() + torch.hamming_window(16)\n"
+        "a = torch.block_diag(x, x)[:8, :16] + torch.scatter_reduce(x, 0, torch.zeros_like(x).long(), x, \"sum\")\n"
+        "b, c = torch.tensor_split(x, 2)\nsquare = x @ x.T + torch.eye(8) * 9.0\n"
+        "d = torch.linalg.multi_dot([torch.linalg.inv(square), torch.linalg.matmul(x, x.T), torch.linalg.solve(square, x)])\n"
+        "return y + a + d + torch.linalg.det(square) + torch.isclose(x, y).float() + b.sum() * c.sum()"
+    ),
+    "new layers": module(
+        "image = x.view(1, 2, 8, 8)\nimage = self.shuffle(self.drop(self.pad(image)))\nimage = self.up(self.pool(image)) + F.lp_pool2d(image, 2, 1)[:, :, :10, :10]\n"
+        "grid = F.affine_grid(torch.eye(2, 3).unsqueeze(0), [1, 2, 8, 8], align_corners=False)\n"
+        "return F.grid_sample(image, grid, align_corners=False)",
+        "self.pad = nn.CircularPad2d(1)\nself.drop = nn.AlphaDropout(0.1)\nself.shuffle = nn.ChannelShuffle(2)\n"
+        "self.pool = nn.LPPool2d(2, 2)\nself.up = nn.UpsamplingNearest2d(scale_factor=2)",
+    ),
 }  # fmt: skip
 
 _ATTEMPTS = {
@@ -134,7 +182,7 @@ _ATTEMPTS = {
     "return annotation": module("return x").replace("forward(self, x)", "forward(self, x) -> open('a')"),
     "top call": module("return x", head=HEAD + "torch.manual_seed(0)\n"),
     "top loop": module("return x", head=HEAD + "while True:\n    pass\n"),
-    "top function": module("return x", head=HEAD + "def helper():\n    return 1\n\n\n"),
+    "top function decorated": module("return x", head=HEAD + "@torch.compile\ndef helper(y):\n    return y\n\n\n"),
     "while": module("while True:\n    pass\nreturn x"),
     "try": module("try:\n    return x\nexcept Exception:\n    return x"),
     "with": module("with open('a') as f:\n    return x"),
@@ -259,7 +307,7 @@ _ESCAPES = {
     "module's builtins": module("return F.__builtins__"),
     "module's loader": module("return math.__loader__"),
     "math through F": module("return F.math.sqrt(2)"),
-    "init callable": module("return x", "nn.init.calculate_gain(x)"),
+    "init module": module("return x", "nn.init.torch.load(x)"),
     "init as a value": module("return x", "self.f = nn.init.zeros_"),
     "aliased function": module("return max([x], key=relu)", head=HEAD + "from torch import relu\n"),
     "aliased space": module("return linalg", head=HEAD + "from torch import linalg\n"),
@@ -324,4 +372,132 @@ _ESCAPES = {
     "spec": module("return __spec__"),
     "loader kept": module("return [__loader__ for y in x]"),
 }
-ATTEMPTS = _ATTEMPTS | _ESCAPES
+_HELPER = "def helper(y):\n    return y\n\n\n"
+
+
+def helped(forward: str, method: str = "", init: str = "") -> str:
+    """A module with a helper function, and with a method of its class that holds these lines."""
+    text = module(forward, init or "self.count = 0\nself.items = [0]", head=HEAD + _HELPER)
+    return text.replace("    def forward", f"{method}\n\n    def forward") if method else text
+
+
+_STATE = {
+    "list of the module": module("N[0] = N[0] + 1\nreturn x * N[0]", head=HEAD + "N = [0]\n"),
+    "list in a tuple": module("return x", head=HEAD + "N = (1, [0])\n"),
+    "list of a class": helped("return x", "    items = [0]"),
+    "list as a default": module("s.append(1)\nreturn x * len(s)").replace("(self, x)", "(self, x, s=[])"),
+    "list as a helper's default": module("return x", head=HEAD + "def helper(y, s=[]):\n    return y\n\n\n"),
+    "list of self grows": helped("self.items.append(1)\nreturn x * len(self.items)"),
+    "list of self set": helped("self.items[0] = 1\nreturn x"),
+    "number of self": helped("self.count = self.count + 1\nreturn x * self.count"),
+    "number of self added to": helped("self.count += 1\nreturn x * self.count"),
+    "loop into self": helped("for self.count in [1, 2]:\n    pass\nreturn x"),
+    "starred into self": helped("a, *self.items = x.shape\nreturn x"),
+    "through a method": helped("return x * self.step()", "    def step(self):\n        self.count = self.count + 1\n        return self.count"),
+    "through two methods": helped(
+        "return x * self.one()",
+        "    def one(self):\n        return self.two()\n\n    def two(self):\n        self.items.extend([1])\n        return 1",
+    ),
+    "stale memory": module("return x + torch.empty(16)"),
+    "stale memory by a method": module("return x + x.new_empty(16)"),
+    "stale memory by name": module("return x + empty_like(x)", head=HEAD + "from torch import empty_like\n"),
+    "stale memory by a helper": module("return helper(x)", head=HEAD + "def helper(y):\n    return y + torch.empty(16)\n\n\n"),
+}  # fmt: skip
+_SHOWN = {
+    "filler": "# a\u3164b\n" + module("return x"),
+    "jamo filler": "# a\u115f\u1160b\n" + module("return x"),
+    "half width filler": "# a\uffa0b\n" + module("return x"),
+    "braille blank": "# a\u2800b\n" + module("return x"),
+    "joiner": "# a\u034fb\n" + module("return x"),
+    "variation selector": "# a\ufe0fb\n" + module("return x"),
+    "stacked marks": "# a" + "\u0336" * 50 + "\n" + module("return x"),
+    "enclosing mark": "# a\u20dd\n" + module("return x"),
+    "Hebrew in a comment": "# \u05d0\n" + module("return x"),
+    "Arabic digits": "# \u0661\n" + module("return x"),
+    "Hebrew in a string": module('y = [x, "\u05d0", 1]\nreturn y[0]'),
+    "accent in a string": module('return torch.einsum("é", x)'),
+    "accent behind a docstring": module('"""é"""; y = "é"\nreturn x'),
+    "escape in a string": module('return x.to("\\x1b[31m")'),
+    "surrogate in a string": module('return x, "\\ud800"'),
+    "wide method": module("return x.\uff45xp()"),
+}
+_NESTED = "\n".join(f"{' ' * turn}try:\n{' ' * turn} pass\n{' ' * turn}finally:" for turn in range(30))
+_UNCOMPILED = {
+    "nested finally": module(f"{_NESTED}\n{' ' * 30}pass\nreturn x"),
+    "argument twice": module("return x").replace("(self, x)", "(self, x, x)"),
+    "break outside": module("break\nreturn x"),
+    "continue outside": module("if x.dim() > 1:\n    continue\nreturn x"),
+    "late future": module("return x") + "\nfrom __future__ import annotations\n",
+    "starred return": module("y = *x\nreturn y"),
+    "two starred": module("a, *b, *c = x.shape\nreturn x"),
+}
+_HELPERS = {
+    "Model a function": module("return x").replace("class Model", "class Mod") + "\n\ndef Model():\n    return 1\n",
+    "helper as a value": helped("f = helper\nreturn f(x)"),
+    "helper as a key": helped("return max([x], key=helper)"),
+    "helper kept": helped("return self.f(x)", init="self.f = helper"),
+    "helper in a list": helped("return [helper][0](x)"),
+    "helper in Sequential": helped("return x", init="self.net = nn.Sequential(helper)"),
+    "helper stored": helped("helper = x\nreturn helper(x)"),
+    "helper in a comprehension": helped("return [helper for helper in [x]][0]"),
+    "helper as an argument": helped("return helper(x)").replace("(self, x)", "(self, x, helper)"),
+    "helper's attribute": helped("return helper.__globals__"),
+    "helper's code": helped("return helper.func_globals"),
+    "helper twice": helped("return x") + "\n\ndef helper(y):\n    return y\n",
+    "helper named as a class": module("return x") + _BLOCK + "\n\ndef Block(y):\n    return y\n",
+    "helper named eval": module("return eval(x)") + "\n\ndef eval(y):\n    return y\n",
+    "helper named torch": module("return torch(x)") + "\n\ndef torch(y):\n    return y\n",
+    "helper named private": module("return x") + "\n\ndef __getattr__(y):\n    return y\n",
+    "helper calls its argument": module("return x", head=HEAD + "def helper(f, y):\n    return f(y)\n\n\n"),
+    "helper with self": module("return x", head=HEAD + "def helper(self):\n    return self.a\n\n\n"),
+    "helper in a helper": module("return x", head=HEAD + "def helper(y):\n    def inner():\n        return y\n    return inner()\n\n\n"),
+    "helper's default": module("return x", head=HEAD + "def helper(y, f=open):\n    return y\n\n\n"),
+    "helper's star": module("return x", head=HEAD + "def helper(*y):\n    return y\n\n\n"),
+    "helper renamed by an import": module("return helper(x)", head=HEAD + _HELPER + "from torch import load as helper\n"),
+    "global of a helper": module("return x", head=HEAD + "def helper(y):\n    global torch\n    torch = y\n\n\n"),
+    "method as a value": helped("f = self.step\nreturn f(x)", "    def step(self, y):\n        return y"),
+    "method as a key": helped("return max([x], key=self.step)", "    def step(self, y):\n        return y"),
+    "method of another": helped("return x.step(x)", "    def step(self, y):\n        return y"),
+    "method of a submodule": helped("return self.a.step(x)", "    def step(self, y):\n        return y", "self.a = nn.ReLU()"),
+    "method replaced": helped("return self.step(x)", "    def step(self, y):\n        return y", "self.step = nn.ReLU()"),
+    "method of the class": helped("return Model.step(x)", "    def step(self, y):\n        return y"),
+    "method without self": helped("return x", "    def step(y):\n        return y"),
+    "method decorated": helped("return x", "    @property\n    def step(self):\n        return 1"),
+    "method with another self": helped("return x", "    def step(this, self):\n        return self.apply(this)"),
+    **{
+        f"method {name}": helped("return x", f"    def {name}(self, y):\n        return y")
+        for name in (
+            *("apply", "register_forward_hook", "state_dict", "load_state_dict", "__call__", "_call_impl", "__getattr__"),
+            *("__del__", "__reduce__", "__torch_function__", "train", "to", "extra_repr", "get_extra_state", "named_parameters"),
+            *("detach", "shape", "values", "append", "weight", "abs", "open", "print"),
+        )
+    },
+    "class constant called": helped("return self.f(x)", "    f = torch.load"),
+    "class constant a function": helped("return self.f(x)", "    f = helper"),
+    "class constant private": helped("return x", "    __slots__ = (1,)"),
+    "class constant of torch's": helped("return x", "    call_super_init = True"),
+    "class constant forward": helped("return x", "    train = 1"),
+    "class constant declared": helped("return x", "    y: int"),
+    "typing called": module("return Optional(x)", head=HEAD + "from typing import Optional\n"),
+    "typing as a value": module("return [Optional]", head=HEAD + "from typing import Optional\n"),
+    "typing subscripted": module("return Optional[x]", head=HEAD + "from typing import Optional\n"),
+    "typing as a base": module("return x", head=HEAD + "from typing import List\n").replace("(nn.Module)", "(List)"),
+    "typing module": module("return x", head="import typing\n" + HEAD),
+    "typing's others": module("return x", head=HEAD + "from typing import get_type_hints\n"),
+    "typing's sys": module("return x", head=HEAD + "from typing import sys\n"),
+    "typing evaluates": module("return x", head=HEAD + "from typing import Optional\n").replace("(self, x)", "(self, x: Optional['open(1)'])"),
+    "generator's frame": module("return (y for y in x).gi_frame"),
+    "generator's frame set elsewhere": module("return self.g.gi_frame", "self.g = (y for y in [1])\nself.gi_frame = 1"),
+    "generator sent to": module("return self.g.send", "self.g = (y for y in [1])\nself.send = 1"),
+    "limits kept": module("return self.f.min", "self.f = torch.finfo(torch.float32)"),
+    "limits' other": module("return torch.finfo(x.dtype).dtype"),
+    "tensor's min": module("f = x.min\nreturn x"),
+    "shared name of a tensor": module("f = x.abs\nreturn x", "self.abs = 1"),
+    "shared name through a value": module("return x.width", "self.block = Block(4)") + _BLOCK,
+    "self imported": module("return x") + "\n\nimport torch as self\n",
+    "self a constant": module("return x", head=HEAD + "self = 1\n"),
+    "self assigned": module("self, y = 1, 2\nreturn x"),
+    "starred function": module("a, *torch.relu = x.shape\nreturn x"),
+    "starred name": module("a, *eval = x.shape\nreturn eval(1)"),
+}  # fmt: skip
+ATTEMPTS = _ATTEMPTS | _ESCAPES | _STATE | _SHOWN | _UNCOMPILED | _HELPERS

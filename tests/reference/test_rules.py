@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from reference.modules import ATTEMPTS, HONEST
+from reference.modules import ATTEMPTS, HONEST, module
 
 from warpsmith.kernels.overrides import run_module
 from warpsmith.kernels.reference.guard import check_whole
@@ -46,6 +46,23 @@ def test_ways_out_are_refused_with_their_line(name: str) -> None:
             "walrus",
             "lambda argument",
         ),
+        *(
+            "helper as a value",
+            "helper as a key",
+            "helper kept",
+            "helper in Sequential",
+            "helper stored",
+            "helper as an argument",
+        ),
+        *("helper with self", "method as a value", "method as a key", "method of another", "method of a submodule"),
+        *("self assigned", "self imported", "typing as a value", "typing called", "typing as a base"),
+        *(
+            "generator's frame",
+            "generator's frame set elsewhere",
+            "generator sent to",
+            "starred function",
+            "starred name",
+        ),
     ],
 )
 def test_the_second_look_refuses_alone(name: str) -> None:
@@ -82,3 +99,30 @@ def test_the_hash_is_of_the_exact_text() -> None:
 @pytest.mark.parametrize("text", ["", "\n", "x", "(", "é" * 30_000, "class Model: pass", "def get_inputs(): pass"])
 def test_what_is_no_module_is_refused(text: str) -> None:
     assert refuse_reference(text) is not None
+
+
+BYTES = "f'''{b\"\"\"\n\"\"\"}'''"
+"""Python cannot spell this expression once it is parsed."""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        module(f"return {BYTES}"),
+        module("return x").replace("(self, x)", f"(self, x={BYTES})"),
+        module("return x").replace("(self, x)", f"(self, x: {BYTES})"),
+        f"A = {BYTES}\n" + module("return x"),
+        f"del x[{BYTES}]\n" + module("return x"),
+        module(f"x.T[{BYTES}].q = 1\nreturn x"),
+        module(f"return (x if {BYTES} else x)(1)"),
+        module("return x").replace("    def forward", f"    y = {BYTES}\n\n    def forward"),
+    ],
+)
+def test_what_cannot_be_spelled_is_refused_all_the_same(text: str) -> None:
+    breach = refuse_reference(text)
+    assert breach is not None
+    assert "could not be checked" not in breach.message
+
+
+def test_a_text_that_does_not_compile_names_its_line() -> None:
+    assert str(refuse_reference(module("return x\nbreak"))).startswith("line 10: not Python: 'break' outside loop")
