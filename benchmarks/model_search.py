@@ -157,15 +157,16 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version()} | {name: version(name) for name in names}
 
 
-def command() -> str:
-    """What was called, without the folders of this machine."""
-    words = (word if "://" in word else re.sub(r"/(?:[^/]+/)+", "", word) for word in sys.argv[1:])
-    return " ".join(["benchmarks/model_search.py", *words])
+def command(arguments: argparse.Namespace) -> str:
+    """What decided the figures, without the folders of this machine."""
+    policy = arguments.policy if "://" in arguments.policy else re.sub(r":.*/(?=[^/]+$)", ":", arguments.policy)
+    given = f"--policy {policy} --device {arguments.device} --budget {arguments.budget} --seed {arguments.seed}"
+    return f"benchmarks/model_search.py {given}"
 
 
-def markdown(found: dict[str, Any]) -> str:
+def markdown(found: dict[str, Any], called: str) -> str:
     """The figures as a table."""
-    lines = ["# A search by a model", "", f"`{command()}`", "", "| figure | value |", "|---|---|"]
+    lines = ["# A search by a model", "", f"`{called}`", "", "| figure | value |", "|---|---|"]
     for name, value in found.items():
         shown = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
         lines.append(f"| {name.replace('_', ' ')} | {f'{shown:.2g}' if name.startswith('logprob_diff') else shown} |")
@@ -176,11 +177,12 @@ def main() -> int:
     """Writes the figures; 1 where a reply of a role was not valid, or the kernel is not verified."""
     arguments = parsed(sys.argv[1:])
     found = figures(arguments)
+    page = markdown(found, command(arguments))
     if arguments.json:
         arguments.json.write_text(json.dumps(found, indent=1) + "\n")
     if arguments.markdown:
-        arguments.markdown.write_text(markdown(found))
-    print(markdown(found))
+        arguments.markdown.write_text(page)
+    print(page)
     enough = found["role_replies"] >= arguments.replies and found["role_replies_valid"] == found["role_replies"]
     return 0 if enough and found["best_status"] == "ok" else 1
 

@@ -214,7 +214,7 @@ async def confirm(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     finalists = [] if passed or room <= 0 else _finalists(context, state, room)
     if not finalists:
         return {"next": "finish"}
-    context.emit("phase", {"text": f"full verdicts on {len(finalists)} finalist(s)"})
+    context.emit("phase", {"text": f"full verdicts: {len(finalists)}"})
     for outcome in await evaluated(context, finalists, "full"):
         context.emit("outcome", {**outcome_data(outcome), "level": "full"})
     return {"confirmed": [*confirmed, *finalists], "next": "confirm", "elapsed_s": context.elapsed()}

@@ -53,6 +53,8 @@ class Question:
     yes: Callable[[], Awaitable[None]]
     no: Callable[[str], Awaitable[None]]
     """Gets the reason that was typed, or an empty text."""
+    modes: tuple[Mode, ...] = MODES
+    """In the other modes it is a yes."""
 
 
 @dataclass
@@ -107,6 +109,14 @@ class Session:
         means = means_for(self.bench, self.specs, policy)
         self.search.context.means = means
         self.search.context.policy = policy
+
+    async def answer_by_mode(self) -> None:
+        """Says yes to what waits for an answer that the present mode does not ask for."""
+        question = self.question
+        if question is not None and self.mode not in question.modes:
+            self.question = None
+            self.screen.line(f"{question.text} yes, by mode {self.mode}")
+            await question.yes()
 
     def cycle_mode(self) -> str:
         """The next mode, and what to say of it."""
@@ -194,7 +204,7 @@ class Session:
         if self.mode != "ask":
             await self.search.mark("plan", planned=True)
             return True
-        self.question = Question("go by this plan?", self._plan_approved, self._plan_refused)
+        self.question = Question("go by this plan?", self._plan_approved, self._plan_refused, ("ask",))
         return False
 
     async def _plan_approved(self) -> None:
@@ -223,7 +233,7 @@ class Session:
         else:
             await show.proposals(self, now)
             what = count(len(now.asked), "candidate")
-            self.question = Question(f"evaluate {what}?", self._round_approved, self._round_refused)
+            self.question = Question(f"evaluate {what}?", self._round_approved, self._round_refused, ("ask",))
 
     async def _round_approved(self) -> None:
         await self.go({"approved": True})
@@ -261,12 +271,15 @@ class Session:
             if self.question is None:
                 await self.proceed()
 
-        self.question = Question(f"{show.STOPS['budget']}: go on with {more} more, or how many?", go_on, enough)
+        text = f"{show.STOPS['budget']}: go on with {more} more, or how many?"
+        self.question = Question(text, go_on, enough, ("ask", "auto"))
 
     def _verdicts_next(self, now: Standing) -> None:
         stop = show.STOPS.get(str(now.values.get("stop")), "the search is done")
         if self.mode == "ask" and self.interactive:
-            self.question = Question(f"{stop}: full verdicts for the finalists?", self._verdicts, self._no_verdicts)
+            self.question = Question(
+                f"{stop}: full verdicts for the finalists?", self._verdicts, self._no_verdicts, ("ask",)
+            )
         else:
             self.screen.line(stop)
             self._confirming = True
@@ -305,7 +318,8 @@ class Session:
         if self.mode == "yolo":
             show.write_best(self, outcome)
         else:
-            self.question = Question(f"write {outcome.candidate} to {self.store.folder}/best?", keep, leave)
+            text = f"write {outcome.candidate} to {self.store.folder}/best?"
+            self.question = Question(text, keep, leave, ("ask", "auto"))
 
     async def go(self, answer: dict[str, object] | None = None) -> None:
         """One step of the search. The first Ctrl-C stops it at the next boundary, a second one ends what runs."""

@@ -159,6 +159,19 @@ def test_the_lines_may_end_anywhere(tmp_path: Path) -> None:
         session(tmp_path, *lines, problem=str(tmp_path / "p.py"))
 
 
+def test_what_a_mode_does_not_ask_is_answered_when_it_is_chosen(tmp_path: Path) -> None:
+    (tmp_path / "p.py").write_text(problem("torch.relu(x) * 2"))
+    where = {"problem": str(tmp_path / "p.py"), "budget": 2}
+    shown = session(
+        tmp_path, "/plan", "/mode auto", "/run", "/mode ask", "/export cu out", "/mode auto", "/exit", **where
+    )
+    planned, _, rest = shown.partition("go by this plan? yes, by mode auto")
+    assert "go by this plan? [y/n" in planned
+    assert "go by this plan?" not in rest
+    assert "2 of 2 evaluations used" in rest or "full verdicts" in rest
+    assert "first answer" not in rest
+
+
 def test_budgets_are_shown_and_changed_all_at_once_or_not_at_all(tmp_path: Path) -> None:
     (tmp_path / "p.py").write_text(problem("torch.relu(x) * 2"))
     shown = session(

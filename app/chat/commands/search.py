@@ -25,6 +25,7 @@ async def plan(session: Session, argument: str) -> None:
 async def run(session: Session, argument: str) -> None:
     """Go on for one round, or for so many."""
     rounds = 1 if not argument else _rounds(argument)
+    await session.answer_by_mode()
     if session.question is not None:
         raise UserError(f"first answer: {session.question.text} (y, n, or what should be different)")
     await session.run_rounds(rounds)

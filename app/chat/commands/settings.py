@@ -18,6 +18,7 @@ async def mode(session: Session, argument: str) -> None:
             raise UserError(f"no mode {argument[:40]!r}: {', '.join(MODES)}")
         session.mode = argument
     session.screen.line(f"mode {session.mode}: {show.MODE_WORDS[session.mode]}")
+    await session.answer_by_mode()
 
 
 @command("model", "[POLICY]", words=lambda session: list(POLICIES))
