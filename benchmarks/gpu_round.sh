@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# What needs a GPU, part by part, each with a time limit and a log of its own: the tests marked gpu and the figures of docs/results.
+# usage: benchmarks/gpu_round.sh OUT [PART ...]      PYTHON=... KERNELBENCH=.kernelbench MODEL=model.gguf
+# parts: tests redteam hostile small_card null verdicts numerics model
+set -uo pipefail
+cd "$(dirname "$0")/.."
+out=$(realpath -m "${1:?usage: benchmarks/gpu_round.sh OUT [PART ...]}"); shift
+python=${PYTHON:-.venv/bin/python}
+problems=${KERNELBENCH:-.kernelbench}/level1
+mkdir -p "$out"
+
+part() { # NAME SECONDS COMMAND...
+    local name=$1 limit=$2 began=$SECONDS; shift 2
+    timeout --signal=INT --kill-after=20 "$limit" "$@" > "$out/$name.log" 2>&1
+    echo "$name: exit $? after $((SECONDS - began)) s; $(tail -n 1 "$out/$name.log" | cut -c1-200)" | tee -a "$out/round.txt"
+}
+
+optimize() { "$python" -m warpsmith optimize "$@" --out "$out/runs"; }
+export -f optimize
+export python out
+
+for name in "${@:-tests redteam hostile small_card}"; do
+    for one in $name; do
+        case $one in
+            tests) part tests 540 "$python" -m pytest -q -m gpu tests/gpu --deselect tests/gpu/test_redteam_gpu.py ;;
+            redteam) part redteam 300 "$python" -m pytest -q -m gpu tests/gpu/test_redteam_gpu.py ;;
+            hostile) part hostile 300 "$python" benchmarks/hostile_batch.py "$out/hostile_batch.md" --gpu ;;
+            small_card) # a card of 24 GB: references of 6.4 GB, whole verdicts
+                part small_card 400 env WARPSMITH_GPU_MEMORY_GB=24 bash -c "optimize '$problems/24_LogSoftmax.py' --budget 6 --verdicts 1" ;;
+            null) part null 120 "$python" benchmarks/null_tests.py --times 20 ;;
+            verdicts) part verdicts 240 "$python" benchmarks/verdict_rate.py --each 24 "$problems/19_ReLU.py" ;;
+            numerics) part numerics 240 "$python" benchmarks/numerics.py --device cuda --out "$out/numerics.md" ;;
+            model) part model 400 "$python" benchmarks/model_search.py --policy "local:${MODEL:?}" --device auto \
+                --out "$out/runs" --json "$out/model.json" --markdown "$out/model.md" ;;
+            *) echo "no part called $one" >&2; exit 2 ;;
+        esac
+    done
+done

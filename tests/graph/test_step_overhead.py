@@ -1,0 +1,24 @@
+"""The benchmark of a round's own cost runs, and what a round leaves in the checkpoints stays small."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("policy", ["builtin", "chat"])
+def test_a_round_costs_little_beside_models_and_evaluations(tmp_path: Path, policy: str) -> None:
+    page = tmp_path / "page.md"
+    words = [ROOT / "benchmarks" / "step_overhead.py", "--rounds", "12", "--policy", policy, "--out", page]
+    subprocess.run([sys.executable, "-P", *map(str, words)], check=True, capture_output=True, timeout=120)
+    text = page.read_text()
+    assert f"{policy}: 12 rounds" in text
+    assert "0 asked anew" in text
+    assert re.search(r"wall ms a round: .* graph and bookkeeping", text)
+    hundred = re.search(r"([\d.]+) MB a hundred rounds", text)
+    assert hundred is not None
+    assert float(hundred[1]) <= 3.0  # SQLite's pages and log weigh more on few rounds than on a hundred
