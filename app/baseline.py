@@ -11,7 +11,8 @@ from warpsmith.app.ending import interrupt_says
 from warpsmith.app.wording import duration
 from warpsmith.app.workbench import Bench, open_bench, roof_for, specs_of
 from warpsmith.kernels.errors import NotYetError
-from warpsmith.kernels.records import Outcome
+from warpsmith.kernels.records import Candidate, Outcome
+from warpsmith.tools.evaluate import Evaluator
 from warpsmith.tools.measurement.baseline import MODES, Baselines, measure_baselines
 
 NOT_BY_DEFAULT = "max-autotune"
@@ -41,13 +42,13 @@ def run_baseline(settings: BaselineSettings, display: Display) -> int:
         display.phase(f"timing baselines on {bench.machine.label}")
         modes = [mode for mode in MODES if settings.max_autotune or mode != NOT_BY_DEFAULT]
         measured = asyncio.run(measure_baselines(bench.problem.ref, bench.machine.target, modes=modes))
-        naive = asyncio.run(_naive(bench, display))
+        naive = _naive(bench, display)
     document = measured.model_dump(mode="json") | {"naive": naive.model_dump(mode="json") if naive else None}
     display.result(document, _text(measured, naive))
     return 0
 
 
-async def _naive(bench: Bench, display: Display) -> Outcome | None:
+def _naive(bench: Bench, display: Display) -> Outcome | None:
     """The full verdict on the preferred family's default slots; None where no family covers the problem."""
     try:
         specs = specs_of(bench)
@@ -55,8 +56,13 @@ async def _naive(bench: Bench, display: Display) -> Outcome | None:
         display.note(f"no naive kernel: {error}")
         return None
     spec = next(iter(specs.values()))
-    async with bench.evaluator(specs, None, roof_for(specs, bench.machine)) as evaluator:
-        return (await evaluator.evaluate([spec.emit(spec.naive)], level="full"))[0]
+    evaluator = bench.evaluator(specs, None, roof_for(specs, bench.machine))
+    return asyncio.run(_verdict(evaluator, spec.emit(spec.naive)))
+
+
+async def _verdict(evaluator: Evaluator, candidate: Candidate) -> Outcome:
+    async with evaluator:
+        return (await evaluator.evaluate([candidate], level="full"))[0]
 
 
 def _text(measured: Baselines, naive: Outcome | None) -> str:

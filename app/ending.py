@@ -104,6 +104,21 @@ def _interruptible() -> Iterator[None]:
             signal.signal(number, before[number])
 
 
+@contextlib.contextmanager
+def heard_at_once() -> Iterator[None]:
+    """Inside of an event loop: an interrupt ends what is done without giving the loop a turn, such as a module that
+    loads slowly. asyncio's own handler waits for the turn."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or before is signal.SIG_IGN:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _as_interrupt(number: int, frame: types.FrameType | None) -> None:
     _received.append(number)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -15,7 +15,9 @@ from warpsmith.app.ending import interrupt_says
 from warpsmith.app.finish import write_extras
 from warpsmith.app.wording import verdict_text
 from warpsmith.app.workbench import Bench, open_bench, write_manifest
+from warpsmith.kernels.problem import Problem
 from warpsmith.kernels.records import Outcome
+from warpsmith.tools.evaluate import Evaluator
 from warpsmith.tools.judge import judge, load_candidate
 from warpsmith.tools.runs.store import RunStore
 
@@ -54,7 +56,8 @@ def run_judge(settings: JudgeSettings, display: Display) -> int:
         )  # fmt: skip
         display.phase(f"judging {settings.candidate} on {bench.machine.label}")
         with _store(bench, settings) as store:
-            outcome = asyncio.run(_verdict(bench, settings.candidate, store, display))
+            evaluator = bench.evaluator({}, store, None)
+            outcome = asyncio.run(_verdict(evaluator, bench.problem, settings.candidate, store, display))
             text = verdict_text(outcome)
             if store is not None:
                 _finish(store, outcome, display)
@@ -75,9 +78,11 @@ def _store(bench: Bench, settings: JudgeSettings) -> Iterator[RunStore | None]:
         yield store
 
 
-async def _verdict(bench: Bench, folder: Path, store: RunStore | None, display: Display) -> Outcome:
-    async with bench.evaluator({}, store, None) as evaluator:
-        outcome = await judge(evaluator, bench.problem, folder)
+async def _verdict(
+    evaluator: Evaluator, problem: Problem, folder: Path, store: RunStore | None, display: Display
+) -> Outcome:
+    async with evaluator:
+        outcome = await judge(evaluator, problem, folder)
         await audit_problem(evaluator, store, display)
         if store is not None and evaluator.isolation is not None:
             facts = store.manifest().model_copy(update={"isolation": evaluator.isolation.document()})

@@ -26,12 +26,14 @@ from warpsmith.app.start import STDIN, Start, as_text, read_start
 from warpsmith.app.wording import count, verdict_text
 from warpsmith.app.workbench import Bench, bench_for, open_bench, open_run, roof_for, write_manifest
 from warpsmith.graph.run import SearchResult, run_search
-from warpsmith.graph.state import SearchSettings
+from warpsmith.graph.state import Means, SearchSettings
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.family import KernelSpec
 from warpsmith.kernels.records import SCHEMA_VERSION, Candidate
+from warpsmith.tools.evaluate import Evaluator
 from warpsmith.tools.profiling.insight import Wanted
 from warpsmith.tools.runs.store import RunStore
+from warpsmith.tools.workers import Notify
 
 RENEWABLE = ("budget", "verdicts", "minutes", "max_cost", "max_tokens", "max_calls", "price", "counters")
 """Settings that a resumed run may be given anew."""
@@ -169,7 +171,11 @@ def optimize_bench(
         what = bench.plan().describe().splitlines()[0] if specs else "no family covers it: free-form"
         display.phase(f"{what}; {bench.machine.label}")
         with open_policy(settings.policy, bench, specs, store, settings.caps(), display, given=policy) as opened:
-            result = asyncio.run(_search(bench, specs, store, settings, display, opened))
+            evaluator = bench.evaluator(
+                specs, store, roof_for(specs, bench.machine), _phases(display), counters=settings.counters
+            )
+            means = means_for(bench, specs, opened)
+            result = asyncio.run(_search(evaluator, means, specs, store, settings, display))
         if result.best is not None:
             store.write_best(store.get_candidate(result.best.candidate), result.best)
         write_extras(store, result.best is not None, display)
@@ -201,32 +207,34 @@ def _old_run(folder: Path, bench: Bench, settings: OptimizeSettings) -> RunStore
     return store
 
 
+def _phases(display: Display) -> Notify:
+    """The evaluator's phases. The search tells of outcomes itself, with their place in it."""
+
+    def notify(kind: str, data: Mapping[str, Any]) -> None:
+        if kind == "phase":
+            display.phase(str(data["text"]))
+
+    return notify
+
+
 async def _search(
-    bench: Bench,
+    evaluator: Evaluator,
+    means: Means,
     specs: Mapping[str, KernelSpec],
     store: RunStore,
     settings: OptimizeSettings,
     display: Display,
-    policy: Policy,
 ) -> SearchResult:
     wanted = SearchSettings(
         policy=settings.policy, budget=settings.budget, full_verdicts=settings.verdicts, minutes=settings.minutes,
         seed=settings.seed, resume=settings.resume is not None,
         start_candidate=store.manifest().config.get("start_candidate"),
     )  # fmt: skip
-
-    def notify(kind: str, data: Mapping[str, Any]) -> None:
-        # The search tells of outcomes itself, with their place in it.
-        if kind == "phase":
-            display.phase(str(data["text"]))
-
-    roof = roof_for(specs, bench.machine)
-    async with bench.evaluator(specs, store, roof, notify, counters=settings.counters) as evaluator:
+    async with evaluator:
         await audit_problem(evaluator, store, display)
         if evaluator.isolation is not None:
             facts = store.manifest().model_copy(update={"isolation": evaluator.isolation.document()})
             store.write_manifest(facts)
-        means = means_for(bench, specs, policy)
         return await run_search(list(specs.values()), evaluator, store, wanted, display.event, means=means)
 
 

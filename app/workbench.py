@@ -102,7 +102,10 @@ class Bench:
         self, specs: Mapping[str, KernelSpec], store: RunStore | None, roof: Roof | None, notify: Notify | None = None,
         *, counters: Wanted = "none",
     ) -> Evaluator:  # fmt: skip
-        """An evaluator whose estimates come from the spec of the candidate's family. `counters`: who is profiled."""
+        """An evaluator whose estimates come from the spec of the candidate's family. `counters`: who is profiled.
+
+        It runs the user's module: to be called outside of an event loop, which keeps Ctrl-C back until it has the turn.
+        """
 
         def estimate(candidate: Candidate, report: CompileReport) -> float | None:
             spec = specs.get(candidate.family)

@@ -21,6 +21,7 @@ from warpsmith.app.chat.loop import converse, make_reader
 from warpsmith.app.chat.runs import last_run, named_run
 from warpsmith.app.chat.screen import Screen
 from warpsmith.app.chat.session import Mode, Session
+from warpsmith.app.ending import heard_at_once
 from warpsmith.app.freeform import means_for, specs_or_none
 from warpsmith.app.optimize import OptimizeSettings
 from warpsmith.app.reference import reopened
@@ -70,16 +71,18 @@ async def _new(settings: ChatSettings, desk: Desk) -> str | None:
     start = read_start(search.start, search.plan) if search.start is not None else None
     if search.problem:
         screen.line(f"reading {search.problem} ...", "dim")
-        bench = open_bench(
-            search.problem, device=search.device, arch=search.arch, overrides=search.overrides,
-            inputs=search.inputs, mode=search.mode,
-        )  # fmt: skip
+        with heard_at_once():
+            bench = open_bench(
+                search.problem, device=search.device, arch=search.arch, overrides=search.overrides,
+                inputs=search.inputs, mode=search.mode,
+            )  # fmt: skip
     else:
         bench = await described(desk, search)
     if start is not None and start.plan is None:
         start = await settled_plan(desk, start, bench.operands)
-    given = start.candidate(bench.operands, scratch_bytes=bench.foreign.scratch_bytes) if start else None
-    specs = specs_or_none(bench, writes=writes_kernels(crew_of(search.policy)))
+    with heard_at_once():
+        given = start.candidate(bench.operands, scratch_bytes=bench.foreign.scratch_bytes) if start else None
+        specs = specs_or_none(bench, writes=writes_kernels(crew_of(search.policy)))
     store = RunStore.create(Path(bench.problem.ref.path).stem, search.out)
     config: dict[str, Any] = search.config() | {
         "problem": bench.problem.ref.model_dump(mode="json"), "given": search.problem, "chat": True,
@@ -100,9 +103,10 @@ async def _known(settings: ChatSettings, folder: Path, desk: Desk) -> str | None
         manifest = store.manifest()
         problem = reopened(manifest.config) or problem_of(store)
     kind, _, _ = manifest.device.partition(":")
-    bench = bench_for(problem, device="gpu" if kind == "gpu" else "cpu", arch=manifest.arch)
     before = manifest.config
-    specs = specs_or_none(bench, writes=writes_kernels(crew_of(str(before.get("policy", "builtin")))))
+    with heard_at_once():
+        bench = bench_for(problem, device="gpu" if kind == "gpu" else "cpu", arch=manifest.arch)
+        specs = specs_or_none(bench, writes=writes_kernels(crew_of(str(before.get("policy", "builtin")))))
     kept = replace(
         settings.search, policy=str(before.get("policy", "builtin")), budget=int(before.get("budget", 64)),
         verdicts=int(before.get("verdicts", 4)), max_cost=before.get("max_cost"),
@@ -138,7 +142,8 @@ async def _hold(
         if session is not None:
             show.event(session, kind, data)
 
-    evaluator = LateEvaluator(bench, specs, store, screen, judged, counters=wanted.counters)
+    with heard_at_once():
+        evaluator = LateEvaluator(bench, specs, store, screen, judged, counters=wanted.counters)
     budgets = SearchSettings(
         policy=wanted.policy, budget=wanted.budget, full_verdicts=wanted.verdicts, minutes=wanted.minutes,
         seed=wanted.seed, resume=True, start_candidate=store.manifest().config.get("start_candidate"),

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,35 @@ def test_an_interrupt_while_the_problem_loads(tmp_path: Path, command: str, numb
     assert said[-1].startswith("interrupted: ")
     assert said[-1].endswith("run the command again")
     assert "Traceback" not in "\n".join(said)
+
+
+STUCK = "import sys, time\nDRAWN = []\n" + problem().replace(
+    "def get_inputs():",
+    """def get_inputs():
+    DRAWN.append(1)
+    print(f"drawn {len(DRAWN)}", file=sys.stderr, flush=True)
+    time.sleep(600 if len(DRAWN) == TIMES else 0)""",
+)
+
+
+@pytest.mark.parametrize(("command", "times"), [("judge", 1), ("judge", 2), ("chat", 1), ("chat", 2), ("optimize", 2)])
+def test_an_interrupt_is_heard_wherever_this_process_runs_the_module(tmp_path: Path, command: str, times: int) -> None:
+    (tmp_path / "stuck.py").write_text(STUCK.replace("TIMES", str(times)))
+    candidate = tmp_path / "candidate"
+    candidate.mkdir()
+    (candidate / "kernel.cu").write_text('extern "C" __global__ void relu(float* x) {}\n')
+    step = {"kernel": "relu", "grid": [1, 1, 1], "block": [1, 1, 1], "args": ["out0"]}
+    (candidate / "launch.json").write_text(json.dumps({"schema_version": 1, "steps": [step]}))
+    words = [candidate] if command == "judge" else []
+    with started(tmp_path, command, "stuck.py", *words, "--device", "cpu") as process:
+        while f"drawn {times}" not in (said := process.stderr.readline()):
+            assert said, "it ended before"
+        time.sleep(0.3)
+        os.killpg(process.pid, signal.SIGINT)
+        said = process.stderr.read().strip()
+    assert process.returncode == 130
+    assert said.startswith("interrupted: ")
+    assert len(said.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
