@@ -182,7 +182,7 @@ class Evaluator:
         known = self._hangs.get(candidate) or (self.foreign.refuse(candidate) if self.foreign else None)
         if known is not None:
             return outcomes.failed(outcome, known)
-        binary = await asyncio.to_thread(binary_of, candidate, report)
+        binary = await asyncio.to_thread(binary_of, candidate, report, self.target.kind)
         outcome = outcome.model_copy(update={"binary": binary})
         async with self._twins.turn(binary, candidate, level) as twin:
             if twin is not None:

@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import hashlib
 import io
+import re
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from warpsmith.kernels.families.registry import is_template
 from warpsmith.kernels.records import Candidate, CompileReport, Outcome
@@ -17,6 +18,13 @@ from warpsmith.tools.runs.store import Level, answers
 
 _UNSEEN = (".debug", ".nv_debug", ".rela.debug", ".rela.nv_debug", ".note")
 """Sections of a cubin that say where code came from and by what it was made; no kernel's work depends on them."""
+
+
+_SAID = re.compile(
+    r"//.*|\.file\s+\d+\s+\"[^\"]*\""
+    r"|\.loc(\s+\d+){3}(,\s*function_name\s+\$\w+,\s*inlined_at(\s+\d+){3})?"
+)
+"""A whole line of PTX that only says where code came from: a kernel may write an instruction behind such words."""
 
 
 def code_hash(cubin: bytes) -> str:
@@ -36,12 +44,21 @@ def code_hash(cubin: bytes) -> str:
     return digest.hexdigest()
 
 
-def binary_of(candidate: Candidate, report: CompileReport) -> str | None:
-    """What two candidates share if the same is run in the same way: code and launch plan. None without a cubin."""
-    if not report.ok or report.cubin_path is None:
+def ptx_hash(ptx: str) -> str:
+    """SHA-256 of PTX without line numbers and comments."""
+    lines = (line.strip() for line in ptx.splitlines())
+    return hashlib.sha256("\n".join(line for line in lines if line and not _SAID.fullmatch(line)).encode()).hexdigest()
+
+
+def binary_of(candidate: Candidate, report: CompileReport, kind: Literal["gpu", "cpu"]) -> str | None:
+    """What two candidates share if the same is run in the same way on a target of that kind: code and launch plan.
+    None where the code is not there."""
+    path = report.cubin_path if kind == "gpu" else report.ptx_path
+    if not report.ok or path is None:
         return None
     try:
-        code = code_hash(Path(report.cubin_path).read_bytes())
+        # The emulator runs the PTX: ptxas may take out a loop that the PTX still holds.
+        code = code_hash(Path(path).read_bytes()) if kind == "gpu" else ptx_hash(Path(path).read_text())
     except (OSError, ValueError):
         return None
     return hashlib.sha256(f"{code}\n{candidate.plan.model_dump_json()}".encode()).hexdigest()

@@ -12,7 +12,7 @@ from warpsmith.app.workbench import Bench, open_bench
 from warpsmith.kernels.records import Candidate, Outcome
 from warpsmith.tools.compile import compile_candidate
 from warpsmith.tools.runs.store import Level, RunStore
-from warpsmith.tools.twins import binary_of, code_hash
+from warpsmith.tools.twins import binary_of, code_hash, ptx_hash
 
 COMMENTED = f"// the same with other lines\n\n{kernels.RUNNING_TEXT}"
 
@@ -92,12 +92,40 @@ def test_twins_are_known_after_a_restart_and_at_full_level(bench: Bench, run: tu
     assert (again.status, again.duplicate_of, again.shape_specific) == ("ok", FIRST.id, True)
 
 
+def test_the_emulator_has_twins_by_what_it_runs() -> None:
+    """The device's assembler takes a loop out of which nothing is seen; the PTX still holds it, and never ends."""
+    plain, endless = (
+        kernels.running_sum().model_copy(
+            update={
+                "source": f'extern "C" __global__ void running_sum(const float* x, float* y) {{ {loop} y[0] = 1.0f; }}'
+            }
+        )
+        for loop in ("", "volatile int go = 1; while (go) {}")
+    )
+    reports = [compile_candidate(one, "sm_90") for one in (plain, endless)]
+    assert [report.failure for report in reports] == [None, None]
+    assert binary_of(plain, reports[0], "gpu") == binary_of(endless, reports[1], "gpu")
+    assert binary_of(plain, reports[0], "cpu") != binary_of(endless, reports[1], "cpu")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [("// why", True), (".loc\t1 3 1", True), (".loc 1 3 1, function_name $L__info, inlined_at 1 9 2", True),
+     ('.file\t1 "/kernel.cu"', True), (".loc 1 3 1 st.global.u32 [%rd1], %r3;", False), ("ret;", False),
+     (".loc 1 3 1 // why", False)],
+)  # fmt: skip
+def test_what_stands_behind_a_line_number_is_code(line: str, said: bool) -> None:
+    assert (ptx_hash("ret;\n" + line) == ptx_hash("ret;")) == said
+
+
 def test_line_numbers_are_no_part_of_a_binary(tmp_path: Path) -> None:
     first = kernels.running_sum()
     reports = [compile_candidate(one, "sm_90") for one in (first, first.model_copy(update={"source": COMMENTED}))]
     assert reports[0].cubin_hash != reports[1].cubin_hash
-    assert binary_of(first, reports[0]) == binary_of(first, reports[1])
     changed = first.model_copy(update={"source": kernels.RUNNING_TEXT.replace("(float)sum", "(float)sum * 2.0f")})
-    assert binary_of(changed, compile_candidate(changed, "sm_90")) != binary_of(first, reports[0])
+    other = compile_candidate(changed, "sm_90")
+    for kind in ("gpu", "cpu"):
+        assert binary_of(first, reports[0], kind) == binary_of(first, reports[1], kind)
+        assert binary_of(changed, other, kind) != binary_of(first, reports[0], kind)
     with pytest.raises(ValueError, match="not a cubin"):
         code_hash(b"no cubin")

@@ -66,8 +66,8 @@ def test_the_probabilities_of_all_replies_add_up_to_one(model: LocalModel) -> No
     prompt = model.vocabulary.encode("threads and vector?")
     total = sum(math.exp(_logprob(model, prompt, ids)) for ids in _replies(grammar))
     assert total == pytest.approx(1.0, abs=1e-5)
-    sampled = [write(model, prompt, grammar, seed=s, temperature=1.0, room=99).decisions for s in range(20)]
-    assert len({one.completion_ids for one in sampled}) > 2
+    sampled = [write(model, prompt, grammar, seed=s, temperature=1.0, room=99).decisions for s in range(60)]
+    assert len({one.completion_ids for one in sampled}) > 1
     for one in sampled:
         assert one.total == pytest.approx(_logprob(model, prompt, one.completion_ids), abs=1e-4)
 
