@@ -29,6 +29,8 @@ from warpsmith.sandbox.spawn import spawn
 
 _START_S = 180.0
 """Importing torch on a machine whose disk is cold."""
+_LAST_WORDS_S = 2.0
+"""Until a process that has closed its socket has written why."""
 
 LOCKS_VARIABLE = "WARPSMITH_LOCKS"
 """Environment variable naming the folder of device locks, which all runs of a machine share."""
@@ -85,6 +87,7 @@ class Nursery:
         """Whoever asks waits for the answer: workers ask from threads of their own."""
         self._starting: asyncio.Future[None] | None = None
         self._log: deque[bytes] = deque(maxlen=64)
+        self._drainer: threading.Thread | None = None
 
     async def start(self) -> None:
         """Starts the process unless it runs, and waits for its imports; EnvironmentError_ with the end of its log if
@@ -110,6 +113,7 @@ class Nursery:
         theirs.close()
         if answer is None:
             ours.close()
+            self._hear_last_words()
             self.close()
             raise errors.SandboxError(f"the worker process is gone: {self.log_tail() or 'no message'}")
         runner = Runner(int(answer["pid"]), ours, self.policy)
@@ -150,6 +154,11 @@ class Nursery:
     def log_tail(self) -> str:
         """The end of what the child wrote to its standard error."""
         return b"".join(self._log).decode(errors="replace")[-2000:].strip()
+
+    def _hear_last_words(self) -> None:
+        """What a process that goes is still writing; not for long, as one that hangs writes nothing."""
+        if self._drainer is not None:
+            self._drainer.join(_LAST_WORDS_S)
 
     def _release(self) -> None:
         """Takes away what belonged to a process that has ended."""
@@ -206,7 +215,8 @@ class Nursery:
             )  # fmt: skip
         theirs.close()
         os.close(writer)
-        threading.Thread(target=self._drain, args=(reader,), daemon=True).start()
+        self._drainer = threading.Thread(target=self._drain, args=(reader,), daemon=True)
+        self._drainer.start()
         return child, ours
 
     def _complete_policy(self) -> Policy:
@@ -230,11 +240,11 @@ class Nursery:
     def _await_ready(self) -> None:
         assert self._control is not None
         self._control.settimeout(_START_S)
-        try:
+        ready = None
+        with contextlib.suppress(TimeoutError):
             ready = process.receive(self._control)
-        except TimeoutError:
-            ready = None
         if ready is None:
+            self._hear_last_words()
             self.close()
             why = self.log_tail() or "no message"
             raise errors.EnvironmentError_(f"the worker process did not start: {why}")
