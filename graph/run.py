@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import signal
 import sqlite3
@@ -89,7 +90,7 @@ async def run_search(
         config: RunnableConfig = {"configurable": {"thread_id": store.run_id}, "recursion_limit": steps}
         first = await _entry(graph, saver, config, context)
         interrupted = False
-        with tracing_context(enabled=False), _drain_on_signals(control):
+        with tracing_context(enabled=False), _drain_on_signals(control, on_event):
             try:
                 if first is not False:
                     await graph.ainvoke(first, config, context=context, durability="sync", control=control)
@@ -230,8 +231,9 @@ def unusable(store: RunStore, error: sqlite3.DatabaseError) -> WarpsmithError:
 
 
 @contextlib.contextmanager
-def _drain_on_signals(control: RunControl) -> Iterator[None]:
-    """First SIGINT or SIGTERM: drain; the next one acts as before. Without effect outside the main thread."""
+def _drain_on_signals(control: RunControl, on_event: Emit) -> Iterator[None]:
+    """First SIGINT or SIGTERM: drain, and say so; the next one acts as before. Without effect outside the main
+    thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -239,8 +241,11 @@ def _drain_on_signals(control: RunControl) -> Iterator[None]:
     # What a parent had ignored stays ignored: a job in the background is not meant by Ctrl-C.
     handled = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
 
+    loop, said = asyncio.get_running_loop(), {"text": "stopping after this step; Ctrl-C once more stops at once"}
+
     def drain(number: int, frame: object) -> None:
         control.request_drain(signal.Signals(number).name)
+        loop.call_soon_threadsafe(on_event, "phase", said)
         for each in handled:
             signal.signal(each, before[each])
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.slots import ROLES
@@ -68,7 +68,17 @@ def parse_crew(text: str) -> Crew:
         if role in own:
             raise _wrong(text, f"{role} is given twice: join its models by commas")
         own[role] = _models(text, models)
-    return Crew(_models(text, head), own)
+    crew = _models(text, head)
+    urls = {address.base_url for address in crew}
+    if len(urls) == 1 and not any(address.local for address in crew):
+        # What is told to one server is not sent to another because an address was left out.
+        own = {role: tuple(_at(urls, address) for address in every) for role, every in own.items()}
+    return Crew(crew, own)
+
+
+def _at(urls: Collection[str | None], address: ModelAddress) -> ModelAddress:
+    (url,) = urls
+    return address if address.local or address.base_url else replace(address, base_url=url)
 
 
 def _models(whole: str, text: str) -> tuple[ModelAddress, ...]:

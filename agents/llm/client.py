@@ -162,6 +162,8 @@ class ChatClient:
             return
         if client is not None:
             asyncio.run_coroutine_threadsafe(client.close(), loop).result(timeout=5)
+        # Streams that were broken off leave generators of the SDK behind.
+        asyncio.run_coroutine_threadsafe(loop.shutdown_asyncgens(), loop).result(timeout=5)
         loop.call_soon_threadsafe(loop.stop)
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout=5)

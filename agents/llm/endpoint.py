@@ -78,6 +78,9 @@ def endpoint(model: str, base_url: str | None = None, environment: Mapping[str, 
     for name in (OWN_KEY, OPENAI_KEY):
         key = surroundings.get(name, "").strip()
         if key and (name == OWN_KEY or urlsplit(url).netloc in trusted):
+            if not (key.isascii() and key.isprintable()) or " " in key:
+                # What cannot stand in a header would come back inside of an error's message.
+                raise UserError(f"${name} holds a blank, a line break or a letter that is not ASCII: set the key alone")
             return Endpoint(url, model.strip(), key, name)
     return Endpoint(url, model.strip())
 

@@ -147,8 +147,13 @@ class TerminalReader:
     def _keys(self, cycle: Callable[[], str]) -> KeyBindings:
         from prompt_toolkit.application import run_in_terminal
         from prompt_toolkit.key_binding import KeyBindings
+        from prompt_toolkit.keys import Keys
 
         keys = KeyBindings()
+
+        @keys.add(Keys.Vt100MouseEvent)
+        def _(event: Any) -> None:
+            """Pasted colours look like a mouse, which nobody listens to."""
 
         @keys.add("s-tab")
         def _(event: Any) -> None:

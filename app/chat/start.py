@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,18 +22,21 @@ from warpsmith.app.chat.loop import converse, make_reader
 from warpsmith.app.chat.runs import last_run, named_run
 from warpsmith.app.chat.screen import Screen
 from warpsmith.app.chat.session import Mode, Session
-from warpsmith.app.ending import heard_at_once
-from warpsmith.app.freeform import means_for, specs_or_none
+from warpsmith.app.ending import Ended, heard_at_once
+from warpsmith.app.freeform import specs_or_none, task_for
 from warpsmith.app.optimize import OptimizeSettings
 from warpsmith.app.reference import reopened
 from warpsmith.app.report_space import space_document
 from warpsmith.app.start import read_start
 from warpsmith.app.workbench import Bench, bench_for, open_bench, open_run, write_manifest
 from warpsmith.graph.interactive import interactive
-from warpsmith.graph.state import SearchSettings
+from warpsmith.graph.state import Means, SearchSettings
 from warpsmith.kernels.family import KernelSpec
 from warpsmith.tools.export import problem_of
 from warpsmith.tools.runs.store import RunStore
+
+_CANCELS, _CANCEL_S = 3, 2.0
+"""Cancelled work may be taken for work that a person stopped, and the session goes on: then it is told again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,30 @@ class ChatSettings:
 def run_chat(settings: ChatSettings) -> int:
     """Holds sessions until the person leaves. Exit code 0; faults of the input are raised as UserError."""
     crew_of(settings.search.policy)
-    return asyncio.run(hold_sessions(settings, Desk(Screen(), sys.stdin.isatty() and sys.stdout.isatty())))
+    desk = Desk(Screen(), sys.stdin.isatty() and sys.stdout.isatty())
+    return asyncio.run(_until_terminated(hold_sessions(settings, desk)))
+
+
+async def _until_terminated(sessions: Coroutine[Any, Any, int]) -> int:
+    """SIGTERM leaves, whatever is asked or done: Ctrl-C is for stopping what runs."""
+    loop, holding = asyncio.get_running_loop(), asyncio.ensure_future(sessions)
+    over = asyncio.Event()
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
+        loop.add_signal_handler(signal.SIGTERM, over.set)
+    waiting = asyncio.ensure_future(over.wait())
+    try:
+        await asyncio.wait([holding, waiting], return_when=asyncio.FIRST_COMPLETED)
+        if holding.done():
+            return holding.result()
+        for _ in range(_CANCELS):
+            holding.cancel()
+            await asyncio.wait([holding], timeout=_CANCEL_S)
+            if holding.done():
+                break
+        raise Ended("ended by SIGTERM; everything finished so far is kept: warpsmith chat -c goes on", 143)
+    finally:
+        waiting.cancel()
+        loop.remove_signal_handler(signal.SIGTERM)
 
 
 async def hold_sessions(settings: ChatSettings, desk: Desk) -> int:
@@ -149,7 +176,7 @@ async def _hold(
         seed=wanted.seed, resume=True, start_candidate=store.manifest().config.get("start_candidate"),
     )  # fmt: skip
     policies = contextlib.ExitStack()
-    waiting = means_for(bench, specs, BuiltinPolicy())
+    waiting = Means(BuiltinPolicy(), None if specs else task_for(bench, specs))
     try:
         async with interactive(list(specs.values()), evaluator, store, budgets, told, waiting) as search:
             session = Session(

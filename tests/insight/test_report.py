@@ -33,7 +33,7 @@ from warpsmith.kernels.records import (
 )  # fmt: skip
 from warpsmith.tools.runs.store import RunStore
 
-EVIL = "</script><img src=x onerror=alert(1)>\"'{{7*7}}<!--"
+EVIL = "</script><img src=x onerror=alert(1)>\"'{{7919*7927}}<!--"
 TAGS = {
     "html", "head", "meta", "title", "style", "body", "main", "header", "h1", "h2", "h3", "p", "nav", "a", "div",
     "span", "section", "ul", "li", "ol", "dl", "dt", "dd", "strong", "em", "i", "b", "code", "pre", "table", "caption",
@@ -228,7 +228,7 @@ def test_untrusted_text_is_text(tmp_path: Path) -> None:
     assert "<img" not in text
     assert text.count("</script>") == 1
     assert EVIL in "".join(found.words)
-    assert "49" not in found.text.replace("0.49", ""), "text is no template"
+    assert "62773913" not in found.text, "text is no template"
 
 
 def test_a_measured_winner_shows_its_intervals_provenance_and_samples(tmp_path: Path) -> None:
