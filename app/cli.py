@@ -254,6 +254,7 @@ def optimize(
 
 @app.command()
 def chat(
+    ctx: typer.Context,
     problem: Annotated[
         str | None,
         typer.Argument(
@@ -291,6 +292,8 @@ def chat(
     out: OutOpt = Path("runs"),
 ) -> None:
     """The same as optimize with a person in the loop."""
+    if continue_ or run:
+        _refuse_other(_given(ctx))
     if problem is not None and problem.endswith(".cu"):
         problem, start = None, start or problem
     if start is not None and (ref or problem) is None:
@@ -305,6 +308,7 @@ def chat(
         problem=module or "", device=device.value, arch=arch, overrides=_overrides(set_), inputs=inputs,
         mode=mode.value, policy=policy, budget=budget, verdicts=verdicts, minutes=minutes, max_cost=max_cost,
         max_tokens=max_tokens, max_calls=max_calls, price=tuple(price or ()), start=start, seed=seed, out=out,
+        given=_given(ctx),
     )  # fmt: skip
     raise typer.Exit(run_chat(ChatSettings(search, mode=approve.value, last=continue_, run=run)))
 
@@ -472,6 +476,23 @@ def _given(ctx: typer.Context) -> frozenset[str]:
         name.rstrip("_") for name in ctx.params if getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE"
     }
     return frozenset("overrides" if name == "set" else name for name in found)
+
+
+def _refuse_other(given: frozenset[str]) -> None:
+    """A session that goes on has its problem and its search; its budgets may be given anew."""
+    from warpsmith.app.optimize import RENEWABLE
+
+    free = {*RENEWABLE, "continue", "run", "approve", "out"}
+    other = sorted(given - free)
+    if other:
+        shown = ", ".join("PROBLEM" if name == "problem" else f"--{_SPELLED.get(name, name)}" for name in other)
+        raise UserError(
+            f"{shown}: a session that is continued keeps these; /model changes the policy there, and without -c and -r "
+            "a new session begins"
+        )
+
+
+_SPELLED = {"overrides": "set"}
 
 
 def _must_exist(problem: str) -> None:

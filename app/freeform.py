@@ -8,7 +8,7 @@ from typing import Any
 from warpsmith.agents.chat.policy import ChatPolicy
 from warpsmith.agents.freeform import FreeformTask
 from warpsmith.agents.policy import Policy, Writer
-from warpsmith.agents.registry import writes_kernels
+from warpsmith.agents.registry import crew_of, writes_kernels
 from warpsmith.app.workbench import Bench, specs_of
 from warpsmith.graph.state import Means
 from warpsmith.kernels.errors import NotYetError
@@ -18,17 +18,28 @@ from warpsmith.kernels.records import Candidate, Diagnostic
 from warpsmith.tools.judge import scratch_limit
 
 _REMEDY = "a policy that writes whole kernels takes it on: --policy chat:MODEL, or local:PATH?code=on"
+_REMEDY_SMALL = (
+    "the policy's models are taken for too small to write whole kernels: name one that is to write all the same, "
+    "as ;writer=MODEL behind the policy, or local:PATH?code=on"
+)
 
 
-def specs_or_none(bench: Bench, *, writes: bool) -> dict[str, KernelSpec]:
+def specs_or_none(bench: Bench, *, writes: bool, small: bool = False) -> dict[str, KernelSpec]:
     """The families' search spaces; none where no family covers the problem and the policy `writes` whole candidates.
-    Else NotYetError as `specs_of` raises it."""
+    Else NotYetError as `specs_of` raises it. `small`: the policy's models are taken for too small to write."""
     try:
         return specs_of(bench)
     except NotYetError as error:
         if not writes:
-            raise NotYetError(f"{error}; {_REMEDY}") from None
+            raise NotYetError(f"{error}; {_REMEDY_SMALL if small else _REMEDY}") from None
         return {}
+
+
+def specs_for_policy(bench: Bench, name: str) -> dict[str, KernelSpec]:
+    """As `specs_or_none`, for the policy of that name."""
+    crew = crew_of(name)
+    writes = writes_kernels(crew)
+    return specs_or_none(bench, writes=writes, small=crew is not None and not writes)
 
 
 def means_for(bench: Bench, specs: Mapping[str, KernelSpec], policy: Policy) -> Means:

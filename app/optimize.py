@@ -12,12 +12,12 @@ from typing import Any
 from warpsmith.agents.llm.accounts import Caps
 from warpsmith.agents.llm.prices import Prices
 from warpsmith.agents.policy import Policy, Writer
-from warpsmith.agents.registry import crew_of, writes_kernels
+from warpsmith.agents.registry import crew_of
 from warpsmith.app.audit import audit_problem
 from warpsmith.app.display import Display
 from warpsmith.app.ending import interrupt_code, interrupt_says
 from warpsmith.app.finish import write_extras
-from warpsmith.app.freeform import means_for, specs_or_none
+from warpsmith.app.freeform import means_for, specs_for_policy, specs_or_none
 from warpsmith.app.models import open_policy
 from warpsmith.app.reference import reopened
 from warpsmith.app.report_space import space_document
@@ -159,8 +159,10 @@ def optimize_bench(
     """Searches an opened problem, from a kernel that is there where one is given, and leaves `best/` in its run folder.
     `policy` stands for the one that is named."""
     given = start.candidate(bench.operands, scratch_bytes=bench.foreign.scratch_bytes) if start else None
-    writes = isinstance(policy, Writer) if policy is not None else writes_kernels(crew_of(settings.policy))
-    specs = specs_or_none(bench, writes=writes)
+    if policy is not None:
+        specs = specs_or_none(bench, writes=isinstance(policy, Writer))
+    else:
+        specs = specs_for_policy(bench, settings.policy)
     if settings.resume is not None:
         store = _old_run(settings.resume, bench, settings)
     else:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from warpsmith.agents.builtin import BuiltinPolicy
-from warpsmith.agents.registry import crew_of, writes_kernels
+from warpsmith.agents.registry import crew_of
 from warpsmith.app.chat import show
 from warpsmith.app.chat.describe import described
 from warpsmith.app.chat.desk import Desk
@@ -23,8 +23,8 @@ from warpsmith.app.chat.runs import last_run, named_run
 from warpsmith.app.chat.screen import Screen
 from warpsmith.app.chat.session import Mode, Session
 from warpsmith.app.ending import Ended, heard_at_once
-from warpsmith.app.freeform import specs_or_none, task_for
-from warpsmith.app.optimize import OptimizeSettings
+from warpsmith.app.freeform import specs_for_policy, task_for
+from warpsmith.app.optimize import RENEWABLE, OptimizeSettings
 from warpsmith.app.reference import reopened
 from warpsmith.app.report_space import space_document
 from warpsmith.app.start import read_start
@@ -109,7 +109,7 @@ async def _new(settings: ChatSettings, desk: Desk) -> str | None:
         start = await settled_plan(desk, start, bench.operands)
     with heard_at_once():
         given = start.candidate(bench.operands, scratch_bytes=bench.foreign.scratch_bytes) if start else None
-        specs = specs_or_none(bench, writes=writes_kernels(crew_of(search.policy)))
+        specs = specs_for_policy(bench, search.policy)
     store = RunStore.create(Path(bench.problem.ref.path).stem, search.out)
     config: dict[str, Any] = search.config() | {
         "problem": bench.problem.ref.model_dump(mode="json"), "given": search.problem, "chat": True,
@@ -133,7 +133,7 @@ async def _known(settings: ChatSettings, folder: Path, desk: Desk) -> str | None
     before = manifest.config
     with heard_at_once():
         bench = bench_for(problem, device="gpu" if kind == "gpu" else "cpu", arch=manifest.arch)
-        specs = specs_or_none(bench, writes=writes_kernels(crew_of(str(before.get("policy", "builtin")))))
+        specs = specs_for_policy(bench, str(before.get("policy", "builtin")))
     kept = replace(
         settings.search, policy=str(before.get("policy", "builtin")), budget=int(before.get("budget", 64)),
         verdicts=int(before.get("verdicts", 4)), max_cost=before.get("max_cost"),
@@ -142,7 +142,7 @@ async def _known(settings: ChatSettings, folder: Path, desk: Desk) -> str | None
         seed=manifest.seed, counters=before.get("counters", "best"),
     )  # fmt: skip
     with open_run(folder, bench) as store:
-        changed = replace(settings, search=_as_set(kept, store))
+        changed = replace(settings, search=_renewed(_as_set(kept, store), settings.search, store))
         return await _hold(changed, bench, specs, store, desk)
 
 
@@ -152,6 +152,14 @@ def _as_set(search: OptimizeSettings, store: RunStore) -> OptimizeSettings:
         if event.kind == "chat_settings":
             search = replace(search, **event.data)
     return search
+
+
+def _renewed(search: OptimizeSettings, given: OptimizeSettings, store: RunStore) -> OptimizeSettings:
+    """With the budgets and caps of the command line, which hold from now on."""
+    changes = {name: getattr(given, name) for name in RENEWABLE if name in given.given}
+    if changes:
+        store.event("chat_settings", **changes)
+    return replace(search, **changes)
 
 
 async def _hold(

@@ -72,6 +72,13 @@ def test_a_server_that_is_not_there_and_a_price_for_nobody(warpsmith: Run, tmp_p
         refused(warpsmith("optimize", path, *policy, "--price", "mm=1/2"), "--price names mm", "the models asked are m")
 
 
+def test_a_session_that_is_continued_keeps_its_problem_and_search(warpsmith: Run, tmp_path: Path) -> None:
+    path = tmp_path / "good.py"
+    path.write_text(problem())
+    done = warpsmith("chat", "-c", path, "--policy", "random", "--set", "rows=3", "--out", tmp_path / "runs")
+    refused(done, "--set, --policy, PROBLEM", "a session that is continued keeps these")
+
+
 def test_an_unknown_policy(warpsmith: Run, tmp_path: Path) -> None:
     path = tmp_path / "good.py"
     path.write_text(problem())

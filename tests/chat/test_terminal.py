@@ -1,7 +1,9 @@
 """Whole sessions through a pseudo-terminal: what is typed, what is seen, what is left on the disk."""
 
 import json
+import os
 import re
+import signal
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -164,6 +166,29 @@ def test_a_session_from_plan_to_export(chat: Callable[..., Terminal], desk: Path
     assert (run / "best" / "model_new.py").exists()
     again = [json.loads(line) for line in (run / "results.jsonl").read_text().splitlines()]
     assert again == results
+
+
+def test_sigterm_ends_a_session_at_a_prompt_at_a_question_and_at_work(
+    chat: Callable[..., Terminal], tmp_path: Path
+) -> None:
+    for place in ("prompt", "question", "work"):
+        mode = "auto" if place == "work" else "ask"
+        with chat("p.py", "--device", "cpu", "--budget", "4000", "--approve", mode, "--out", str(tmp_path)) as seen:
+            seen.ready()
+            if place == "prompt":
+                seen.keys("\x1b[31mred\x1b[0m text\x15")  # pasted colours
+                seen.enter("/cost")
+                seen.sees("models: none was asked")
+            elif place == "question":
+                seen.enter("/plan")
+                seen.sees("go by this plan?")
+            else:
+                seen.enter("/run 400")
+                seen.sees("quick check")
+            os.kill(seen.pid, signal.SIGTERM)
+            assert seen.ends() == 143
+        assert "ended by SIGTERM" in seen.text
+        assert "Traceback" not in seen.text
 
 
 def test_a_used_up_budget_asks_before_more_is_spent(chat: Callable[..., Terminal], tmp_path: Path) -> None:

@@ -69,3 +69,12 @@ def test_the_address_of_the_environment_is_checked_too(monkeypatch: pytest.Monke
     monkeypatch.setenv("OPENAI_BASE_URL", "http://h:port/v1")
     with pytest.raises(UserError, match="no valid port"):
         crew_of("chat:a")
+
+
+def test_a_roles_model_without_a_server_is_on_the_policys() -> None:
+    crew = parse_crew(f"chat:small@{LOCAL};writer=large;planner=far@https://h/v1;memory=local:/m")
+    assert [str(crew.own[role][0]) for role in ("writer", "planner", "memory")] == [
+        f"large@{LOCAL}", "far@https://h/v1", "local:/m"
+    ]  # fmt: skip
+    assert parse_crew("chat:gpt-5;writer=gpt-5-mini").own["writer"][0].base_url is None
+    assert parse_crew(f"chat:a@{LOCAL},b;writer=c").own["writer"][0].base_url is None

@@ -67,3 +67,10 @@ def test_names_for_people() -> None:
     assert str(endpoint("m", "http://h:1", {})) == "m@http://h:1/v1"
     with pytest.raises(UserError, match="chat:MODEL"):
         endpoint(" ", None, {})
+
+
+@pytest.mark.parametrize("key", ["sk-top\nsk-other", "sk-schlüssel", "sk-a b", "sk-\x00"])
+def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(key: str) -> None:
+    with pytest.raises(UserError, match=r"^\$WARPSMITH_API_KEY holds a blank") as caught:
+        endpoint("m", "http://127.0.0.1:1", {"WARPSMITH_API_KEY": key})
+    assert "sk-" not in str(caught.value)
