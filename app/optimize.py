@@ -19,6 +19,7 @@ from warpsmith.app.ending import interrupt_code, interrupt_says
 from warpsmith.app.finish import write_extras
 from warpsmith.app.freeform import means_for, specs_for_policy, specs_or_none
 from warpsmith.app.models import open_policy
+from warpsmith.app.models_used import models_line, models_used
 from warpsmith.app.reference import reopened
 from warpsmith.app.report_space import space_document
 from warpsmith.app.resume import kept
@@ -275,6 +276,7 @@ def document(finished: Finished) -> dict[str, Any]:
         "screened": result.screened,
         "full_verdicts": result.full_verdicts,
         "stop": result.stop,
+        "models": models_used(finished.folder),
         "lineage": list(result.lineage),
         "seconds": round(result.elapsed_s, 3),
     }
@@ -290,9 +292,12 @@ def summary(finished: Finished) -> str:
         text = f"nothing verified ({counted}); {why}"
     else:
         text = f"{verdict_text(result.best)}\n  {counted}\n  {finished.folder}/best"
+    if (told := models_line(models_used(finished.folder))) is not None:
+        text += f"\n  {told}"
     if result.stop in ("cap", "server"):
         reason = _why_not_asked(finished.folder)
-        text += f"\nthe models could not be asked any further{reason}; go on with --resume {finished.folder}"
+        larger = " and a larger cap" if result.stop == "cap" else ""
+        text += f"\nthe models could not be asked any further{reason}; go on with --resume {finished.folder}{larger}"
     if result.interrupted:
         text += f"\ninterrupted; go on with --resume {finished.folder}"
     return text

@@ -19,7 +19,7 @@ from warpsmith.agents.llm.scripted.players import Player, RandomLegal
 from warpsmith.agents.llm.scripted.server import ScriptedServer
 from warpsmith.agents.space import Grid, SpecSpace
 from warpsmith.app.display import QuietDisplay
-from warpsmith.app.optimize import Finished, OptimizeSettings, optimize_bench, summary
+from warpsmith.app.optimize import Finished, OptimizeSettings, document, optimize_bench, summary
 from warpsmith.app.workbench import Bench, open_bench, specs_of
 from warpsmith.kernels.errors import EnvironmentError_
 from warpsmith.kernels.records import Outcome
@@ -133,6 +133,19 @@ def test_a_cap_ends_the_search_with_what_it_has_and_resuming_pays_nothing_twice(
         more = optimized(swish, server.base_url, tmp_path, budget=8, resume=first.folder)
     assert more.result.stop == "budget"
     assert more.result.screened == 8
+    assert "and a larger cap" in summary(first)
+    assert "questions answered" in summary(more)
+
+
+def test_models_that_give_nothing_are_told_of_in_the_result(swish: Bench, tmp_path: Path) -> None:
+    with ScriptedServer(faults=[Fault("refusal")]) as server:
+        finished = optimized(swish, server.base_url, tmp_path, budget=4)
+    used = document(finished)["models"]
+    assert used["answered"] == 0
+    assert used["questions"] > 0
+    assert used["calls"] == len(server.requests)
+    assert "models: no usable reply" in summary(finished)
+    assert "so builtin proposed everything" in summary(finished)
 
 
 def test_a_server_that_goes_away_leaves_what_there_is(swish: Bench, tmp_path: Path) -> None:
