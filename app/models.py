@@ -60,16 +60,18 @@ def open_policy(
 
 
 def open_askers(
-    crew: Crew, kept: ReplyStore, account: Account, stack: contextlib.ExitStack, seed: int = 0
+    crew: Crew, kept: ReplyStore, account: Account, stack: contextlib.ExitStack, seed: int = 0, *, booked: bool = True
 ) -> dict[ModelAddress, ChatAsker | LocalAsker]:
     """One for each model; they share kept replies and account, and close with the stack. `seed`: of the models of this
-    process. UserError for a price that is missing, ServerUnusable for a server that is not there."""
+    process. `booked`: this run has paid for what is kept. UserError for a price that is missing, ServerUnusable for a
+    server that is not there."""
     profiles = Profiles()
     served = [address for address in crew.everybody if not address.local]
     endpoints = {address: endpoint(address.model, address.base_url) for address in served}
     account.require_prices(endpoints.values())
     kept_calls = kept.calls()
-    account.restore(kept_calls)
+    if booked:
+        account.restore(kept_calls)
     if not kept_calls:
         # What has replies may be run again without a server.
         for where in endpoints.values():

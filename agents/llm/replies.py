@@ -117,6 +117,23 @@ class ReplyStore:
         with self._lock:
             self._append(Entry(question=question, gave_up=reason))
 
+    def mark(self) -> int:
+        """Where the replies end by now, for `take_over`."""
+        with self._lock:
+            return len(self._entries)
+
+    def take_over(self, other: ReplyStore, mark: int) -> None:
+        """Adds what another store was given since its mark: exchanges that belong to this run as well."""
+        for entry in other._entries[mark:]:
+            call = entry.call
+            digests = (call.prompt_hash, call.reply_hash, call.decisions_hash) if call is not None else ()
+            with self._lock:
+                for digest in filter(None, digests):
+                    data = other._blob(digest)
+                    if data is not None:
+                        self._put(digest, data)
+                self._append(entry)
+
     def _append(self, entry: Entry) -> None:
         if self._lines is not None and self.folder is not None:
             with room_needed(self.folder):

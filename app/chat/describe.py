@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import dataclass
 
 from warpsmith.agents.chat.grammar import GRAMMAR
 from warpsmith.agents.chat.reference import Written, written
@@ -28,7 +29,16 @@ QUESTION = "is that what is right? It will run, confined. [y, n, or say what is 
 WRITER = "writer"
 
 
-async def described(desk: Desk, settings: OptimizeSettings) -> Bench:
+@dataclass(frozen=True, slots=True)
+class Paid:
+    """Replies that a description took: they count towards the caps of the run that comes of it."""
+
+    replies: ReplyStore
+    mark: int
+    """Where they begin: what stands before was paid by other sessions."""
+
+
+async def described(desk: Desk, settings: OptimizeSettings) -> tuple[Bench, Paid]:
     """Asks for a description and shapes, has a module written, and opens it once the person approved it: in every mode,
     for the module says what is right and its text is the model's. UserError where the person leaves."""
     crew = crew_of(settings.policy)
@@ -44,8 +54,10 @@ async def described(desk: Desk, settings: OptimizeSettings) -> Bench:
     try:
         description, shapes = await _wanted(desk)
         with contextlib.ExitStack() as stack:
-            asker = open_askers(crew, ReplyStore(folder), Account(settings.caps()), stack)[address]
-            return await _settled(desk, settings, asker, description, shapes)
+            kept = ReplyStore(folder)
+            paid = Paid(kept, kept.mark())
+            asker = open_askers(crew, kept, Account(settings.caps()), stack, booked=False)[address]
+            return await _settled(desk, settings, asker, description, shapes), paid
     except Ended:
         raise desk.refuse_without("the reference module") from None
 

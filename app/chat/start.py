@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from warpsmith.agents.builtin import BuiltinPolicy
+from warpsmith.agents.llm.replies import ReplyStore
 from warpsmith.agents.registry import crew_of
 from warpsmith.app.chat import show
-from warpsmith.app.chat.describe import described
+from warpsmith.app.chat.describe import Paid, described
 from warpsmith.app.chat.desk import Desk
 from warpsmith.app.chat.judge import LateEvaluator
 from warpsmith.app.chat.launch_dialogue import settled_plan
@@ -96,6 +97,7 @@ async def _new(settings: ChatSettings, desk: Desk) -> str | None:
     """A session on a new run; returns the run to go on with, if the person wants another."""
     search, screen = settings.search, desk.screen
     start = read_start(search.start, search.plan) if search.start is not None else None
+    paid: Paid | None = None
     if search.problem:
         screen.line(f"reading {search.problem} ...", "dim")
         with heard_at_once():
@@ -104,7 +106,7 @@ async def _new(settings: ChatSettings, desk: Desk) -> str | None:
                 inputs=search.inputs, mode=search.mode,
             )  # fmt: skip
     else:
-        bench = await described(desk, search)
+        bench, paid = await described(desk, search)
     if start is not None and start.plan is None:
         start = await settled_plan(desk, start, bench.operands)
     with heard_at_once():
@@ -117,6 +119,8 @@ async def _new(settings: ChatSettings, desk: Desk) -> str | None:
         "approval": bench.approval.document() if bench.approval else None,
     }  # fmt: skip
     write_manifest(store, bench, config, search.seed)
+    if paid is not None:
+        ReplyStore(store.folder).take_over(paid.replies, paid.mark)
     with store:
         if given is not None:
             store.put_candidate(given)

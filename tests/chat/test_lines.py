@@ -103,6 +103,23 @@ def test_a_description_becomes_a_module_that_is_approved_and_wishes_are_shown_be
     assert "interpreter" in history
     (run,) = (tmp_path / "runs").glob("*-reference-*")
     assert json.loads((run / "manifest.json").read_text())["config"]["approval"]["sha256"] in rest
+    roles = [json.loads(line)["call"]["role"] for line in (run / "replies.jsonl").read_text().splitlines()]
+    assert len(roles) == len(server.requests), "what the description took is the run's as well"
+    assert roles[0] == "writer"
+    assert [line.split()[2] for line in history.splitlines() if line.split()[:1] == ["writer"]] == ["3"]
+
+
+def test_caps_count_what_a_description_took(
+    server: ScriptedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WARPSMITH_CACHE", str(tmp_path / "cache"))
+    lines = ("the positive part, doubled", "f32[8,32]", "y", "y", "hello", "/exit")
+    policy = f"chat:scripted@{server.base_url}"
+    assert "--max-calls 3 is reached" in session(tmp_path, *lines, policy=policy, max_calls=3)
+    assert len(server.requests) == 3
+    # The same description costs nothing again, and what another session paid is no part of this one's cap.
+    assert "--max-calls 3 is reached" not in session(tmp_path, *lines, policy=policy, max_calls=3)
+    assert len(server.requests) == 4
 
 
 def test_a_module_that_nobody_approved_is_never_opened(server: ScriptedServer, tmp_path: Path) -> None:
