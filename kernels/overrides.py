@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from warpsmith.kernels.errors import UserError
+from warpsmith.kernels.syntax import parsed
 from warpsmith.kernels.user_code import kept_alive
 
 _PINS = "__pins__"
@@ -218,7 +219,7 @@ def run_module(source: str, path: Path, *, name: str, overrides: Mapping[str, st
     """
     pinned = parse_overrides(overrides)
     try:
-        tree = ast.parse(source, str(path))
+        tree = parsed(source, str(path))
         code = compile(
             ast.fix_missing_locations(_StoreRewriter(pinned).visit(tree)),
             str(path),

@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.problem import FunctionModule, Instance, Problem, ProblemRef, StoredTensor, load_ref
 from warpsmith.kernels.records import Candidate, KernelStep, LibraryStep, Outcome
+from warpsmith.kernels.syntax import parsed
 from warpsmith.kernels.user_code import kept_alive
 from warpsmith.sandbox.cuda.arguments import Parameter, entry_parameters
 from warpsmith.tools.runs.store import RunStore, room_needed, write_atomically
@@ -161,7 +162,7 @@ def pinned(source: str, overrides: Mapping[str, str]) -> str:
     starts = [0]
     for line in lines:
         starts.append(starts[-1] + len(line.encode()))
-    for node in ast.parse(source).body:
+    for node in parsed(source).body:
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             text = overrides.get(node.targets[0].id)
             value = node.value

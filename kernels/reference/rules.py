@@ -24,6 +24,7 @@ from warpsmith.kernels.reference.parts import (
     is_known,
     what,
 )
+from warpsmith.kernels.syntax import parsed
 
 MAX_NODES = 6_000
 MAX_DEPTH = 40
@@ -65,7 +66,7 @@ def refuse_reference(text: str) -> Breach | None:
 
 def _parsed(text: str) -> ast.Module:
     try:
-        tree = ast.parse(text)
+        tree = parsed(text)
     except SyntaxError as error:
         raise Broken(error.lineno or 1, f"not Python: {error.msg}") from None
     except ValueError as error:
