@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import math
-import os
 import queue
 import threading
 import time
@@ -18,7 +16,7 @@ from warpsmith.agents.llm.faults import ExchangeFailed, from_sdk, not_chat
 from warpsmith.agents.llm.lane import Lane, Turn
 from warpsmith.agents.llm.records import Usage
 from warpsmith.agents.llm.wire import RawReply, Stream, read_completion
-from warpsmith.kernels.errors import UserError
+from warpsmith.kernels.environment import positive_number
 
 if TYPE_CHECKING:
     import httpx2
@@ -44,15 +42,9 @@ class Timeouts:
     @classmethod
     def usual(cls) -> Timeouts:
         """The defaults; $WARPSMITH_REPLY_TIMEOUT_S replaces the total. UserError where it holds no usable number."""
-        text = os.environ.get(TIMEOUT_VARIABLE)
-        if not text:
+        total = positive_number(TIMEOUT_VARIABLE, "give a finite positive number of seconds, or unset it")
+        if total is None:
             return cls()
-        try:
-            total = float(text)
-        except ValueError:
-            total = math.nan
-        if not (math.isfinite(total) and total > 0):
-            raise UserError(f"{TIMEOUT_VARIABLE}={text}: give a finite positive number of seconds, or unset it")
         return cls(silence_s=min(cls().silence_s, total), total_s=total)
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 import torch
 
-from warpsmith.kernels.errors import UserError
+from warpsmith.kernels.environment import positive_number
 
 VARIABLE = "WARPSMITH_GPU_MEMORY_GB"
 _LEAST_GB = 0.5
@@ -15,18 +13,9 @@ _LEAST_GB = 0.5
 
 def limit_bytes() -> int | None:
     """What the variable allows, in bytes (10^9 a GB), or None. UserError where it holds no usable number."""
-    text = os.environ.get(VARIABLE)
-    if not text:
-        return None
-    try:
-        wanted = float(text)
-    except ValueError:
-        wanted = 0.0
-    if not _LEAST_GB <= wanted < 1e6:
-        raise UserError(
-            f"{VARIABLE}={text}: give a number of GB of at least {_LEAST_GB}, or unset it to use the whole GPU"
-        )
-    return int(wanted * 1e9)
+    remedy = f"give a number of GB of at least {_LEAST_GB}, or unset it to use the whole GPU"
+    wanted = positive_number(VARIABLE, remedy, least=_LEAST_GB)
+    return None if wanted is None else int(wanted * 1e9)
 
 
 def total_bytes(device: torch.device) -> int:

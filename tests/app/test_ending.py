@@ -30,6 +30,16 @@ def started(folder: Path, *words: str | Path) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
+def candidate_in(folder: Path) -> Path:
+    """A folder with a kernel and its launch plan."""
+    candidate = folder / "candidate"
+    candidate.mkdir()
+    (candidate / "kernel.cu").write_text('extern "C" __global__ void relu(float* x) {}\n')
+    step = {"kernel": "relu", "grid": [1, 1, 1], "block": [1, 1, 1], "args": ["out0"]}
+    (candidate / "launch.json").write_text(json.dumps({"schema_version": 1, "steps": [step]}))
+    return candidate
+
+
 def limited(folder: Path, limits: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
     """The command under limits of the shell."""
     surroundings = os.environ | {"WARPSMITH_CACHE": str(folder / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -52,12 +62,7 @@ def told(done: subprocess.CompletedProcess[str], code: int, *words: str) -> None
 )
 def test_an_interrupt_while_the_problem_loads(tmp_path: Path, command: str, number: int, code: int) -> None:
     (tmp_path / "slow.py").write_text("import sys\nprint('loading', flush=True)\n" + SLOW.replace("TIME", "600"))
-    candidate = tmp_path / "candidate"
-    candidate.mkdir()
-    (candidate / "kernel.cu").write_text('extern "C" __global__ void relu(float* x) {}\n')
-    step = {"kernel": "relu", "grid": [1, 1, 1], "block": [1, 1, 1], "args": ["out0"]}
-    (candidate / "launch.json").write_text(json.dumps({"schema_version": 1, "steps": [step]}))
-    words = [candidate] if command == "judge" else []
+    words = [candidate_in(tmp_path)] if command == "judge" else []
     with started(tmp_path, command, "slow.py", *words, "--device", "cpu") as process:
         while "loading" not in process.stderr.readline():
             assert process.poll() is None
@@ -81,12 +86,7 @@ STUCK = "import sys, time\nDRAWN = []\n" + problem().replace(
 @pytest.mark.parametrize(("command", "times"), [("judge", 1), ("judge", 2), ("chat", 1), ("chat", 2), ("optimize", 2)])
 def test_an_interrupt_is_heard_wherever_this_process_runs_the_module(tmp_path: Path, command: str, times: int) -> None:
     (tmp_path / "stuck.py").write_text(STUCK.replace("TIMES", str(times)))
-    candidate = tmp_path / "candidate"
-    candidate.mkdir()
-    (candidate / "kernel.cu").write_text('extern "C" __global__ void relu(float* x) {}\n')
-    step = {"kernel": "relu", "grid": [1, 1, 1], "block": [1, 1, 1], "args": ["out0"]}
-    (candidate / "launch.json").write_text(json.dumps({"schema_version": 1, "steps": [step]}))
-    words = [candidate] if command == "judge" else []
+    words = [candidate_in(tmp_path)] if command == "judge" else []
     with started(tmp_path, command, "stuck.py", *words, "--device", "cpu") as process:
         while f"drawn {times}" not in (said := process.stderr.readline()):
             assert said, "it ended before"
