@@ -14,7 +14,8 @@ from warpsmith.kernels.records import CompileReport, Counters, Failure, KernelSt
 from warpsmith.sandbox.backend import SCRATCH_DTYPES, Argument, LaunchResult, load_time_buffers, load_time_changed
 from warpsmith.sandbox.cuda.arguments import ArgumentError, Parameter, pack
 from warpsmith.sandbox.cuda.library import LibraryError, library_call
-from warpsmith.sandbox.emulator.launch import DEFAULT_STEP_LIMIT, Run, Shape, run_kernel
+from warpsmith.sandbox.emulator.grid import Disorder, Shape
+from warpsmith.sandbox.emulator.launch import DEFAULT_STEP_LIMIT, Run, run_kernel
 from warpsmith.sandbox.emulator.limits import check_scratch, check_step
 from warpsmith.sandbox.emulator.machine import Checks
 from warpsmith.sandbox.emulator.program import Kernel, compile_kernel, parse_cached
@@ -61,6 +62,7 @@ class LoadedEmulator:
         self._refused: str | None = None
         self._scratch: dict[str, tuple[torch.Tensor, Region]] = {}
         self._launches = 0
+        self._seed = 0
         try:
             module = parse_cached(text)
             self._failure = self._prepare(module, report, text)
@@ -102,24 +104,26 @@ class LoadedEmulator:
         if self._failure is not None:
             return LaunchResult(failure=self._failure)
         counters: dict[str, dict[str, float]] = {}
-        chance = self._chance() if blocks is None else None
-        notes = () if chance is None else (REORDERED,)
+        disorder = self._disorder() if blocks is None else None
+        notes = () if disorder is None else (REORDERED,)
         try:
-            failure = self._run(arguments, poison, again, blocks, counters, chance)
+            failure = self._run(arguments, poison, again, blocks, counters, disorder)
         except (ArgumentError, LibraryError) as error:
             failure = Failure(stage="launch", kind="arguments", message=str(error))
         except Refused as refused:
             return LaunchResult(refused=str(refused))
         return LaunchResult(failure=failure, counters=Counters(source="emulated", kernels=counters), notes=notes)
 
-    def _chance(self) -> np.random.Generator | None:
-        """By which chance blocks are ordered, where they may see each other: at the second launch, the fourth, the
-        eighth and so on, since it takes longer. Every other launch has them in order."""
+    def _disorder(self) -> Disorder | None:
+        """The order of blocks of this launch, where they may see each other: two of six launches have them in an order
+        of their own, the second of the two mirrored. All the others have them in order, which takes less time."""
         self._launches += 1
-        often = self._launches == 1 or self._launches & (self._launches - 1)
-        if often or not any(kernel.order_shows for kernel in self._kernels.values()):
+        turn = self._launches % 6
+        if turn not in (2, 4) or not any(kernel.order_shows for kernel in self._kernels.values()):
             return None
-        return np.random.default_rng(secrets.randbits(128))
+        if turn == 2:
+            self._seed = secrets.randbits(62)
+        return Disorder(self._seed, mirrored=turn == 4)
 
     def _run(
         self,
@@ -128,7 +132,7 @@ class LoadedEmulator:
         again: bool,
         blocks: range | None,
         counters: dict[str, dict[str, float]],
-        chance: np.random.Generator | None,
+        disorder: Disorder | None,
     ) -> Failure | None:
         again = again and bool(self._scratch)
         self._fill_scratch(poison, again)
@@ -140,24 +144,25 @@ class LoadedEmulator:
             *self._variables,
         ]
 
-        def run(steps: Iterable[KernelStep | LibraryStep]) -> Failure | None:
-            for step in steps:
+        def run(steps: Iterable[KernelStep | LibraryStep], part: int) -> Failure | None:
+            for number, step in enumerate(steps):
                 if isinstance(step, LibraryStep):
                     library_call(step.library, step.args, step.out, step.kwargs, values)()
                     _mark_written(regions, values[step.out])
                     continue
-                found = self._launch_kernel(step, values, regions, poison, blocks, chance)
+                own = disorder and disorder.of_step(part, number)
+                found = self._launch_kernel(step, values, regions, poison, blocks, own)
                 _add(counters.setdefault(step.kernel, {}), found.counters)
                 if found.failure is not None:
                     return found.failure
             return None
 
-        failure = None if again else run(self.plan.prepare)
+        failure = None if again else run(self.plan.prepare, 0)
         for name in self.plan.buffers if self.plan.prepare else ():
             if self.plan.buffers[name].init == "zero":
                 _raw(self._scratch[name][0]).zero_()
         before = {name: _raw(self._scratch[name][0]).clone() for name in load_time_buffers(self.plan)}
-        failure = failure or run(self.plan.steps)
+        failure = failure or run(self.plan.steps, 1)
         changed = [name for name, kept in before.items() if not torch.equal(kept, _raw(self._scratch[name][0]))]
         return failure or (load_time_changed(changed) if changed else None)
 
@@ -168,7 +173,7 @@ class LoadedEmulator:
         regions: list[Region],
         poison: int,
         blocks: range | None,
-        chance: np.random.Generator | None,
+        disorder: Disorder | None,
     ) -> Run:
         if math.prod(step.grid) > _MOST_BLOCKS:
             raise Refused(f"{step.kernel}: a grid of {math.prod(step.grid):,} blocks", 0)
@@ -188,7 +193,7 @@ class LoadedEmulator:
             checks=self.backend.checks,
             step_limit=self.backend.step_limit,
             poison=poison,
-            chance=chance if kernel.order_shows else None,
+            disorder=disorder if kernel.order_shows else None,
         )
 
     def _fill_scratch(self, poison: int, again: bool) -> None:

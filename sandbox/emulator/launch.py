@@ -10,6 +10,7 @@ import numpy as np
 from warpsmith.kernels.records import Failure
 from warpsmith.sandbox.emulator.epochs import Epochs
 from warpsmith.sandbox.emulator.global_access import GlobalAccess
+from warpsmith.sandbox.emulator.grid import Disorder, Shape, batches
 from warpsmith.sandbox.emulator.lanes import CLOCKS, Geometry
 from warpsmith.sandbox.emulator.machine import Checks, Dim3, Machine
 from warpsmith.sandbox.emulator.program import Kernel
@@ -27,34 +28,6 @@ common divisor): code that asks where it runs finds places all over the device."
 _WORKSPACE = 64
 """Zeroed bytes that the driver gives a cooperative launch for the barrier of its grid (cooperative_groups,
 details/driver_abi.h: address in environment registers 1 and 2)."""
-_LANES_PER_BATCH = 65536
-_STATE_PER_BATCH = 256 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """Launch configuration."""
-
-    grid: Dim3
-    block: Dim3
-    cluster: Dim3 = (1, 1, 1)
-    dynamic_shared: int = 0
-    cooperative: bool = False
-
-    @property
-    def threads(self) -> int:
-        """Threads of a block."""
-        return self.block[0] * self.block[1] * self.block[2]
-
-    @property
-    def blocks(self) -> int:
-        """Blocks of the grid."""
-        return self.grid[0] * self.grid[1] * self.grid[2]
-
-    @property
-    def cluster_size(self) -> int:
-        """Blocks of a cluster."""
-        return self.cluster[0] * self.cluster[1] * self.cluster[2]
 
 
 @dataclass(slots=True)
@@ -68,12 +41,12 @@ class Run:
 def run_kernel(
     kernel: Kernel, shape: Shape, params: Mapping[str, tuple[bytes, int]], regions: list[Region], *,
     addresses: Mapping[str, Array] | None = None, blocks: range | None = None, checks: Checks | None = None,
-    step_limit: int = DEFAULT_STEP_LIMIT, poison: int = 0xCB, chance: np.random.Generator | None = None,
+    step_limit: int = DEFAULT_STEP_LIMIT, poison: int = 0xCB, disorder: Disorder | None = None,
 ) -> Run:  # fmt: skip
     """Run an entry on memory `regions`; `params` maps each parameter to its bytes and alignment.
 
     `blocks` restricts the run to a range of linear block indices (whole clusters). The first broken check ends the run.
-    With `chance`, blocks run in an order that it draws, some long before others; without, in order and in step.
+    With a `disorder`, blocks run in the order that it gives, some long before others; without, in order and in step.
     """
     checks = checks or Checks()
     for region in regions:
@@ -86,7 +59,9 @@ def run_kernel(
     totals = _Totals(kernel)
     run = Run()
     with np.errstate(all="ignore"):
-        order = batches(kernel, shape, blocks or range(shape.blocks), chance)
+        order = batches(kernel, shape, blocks or range(shape.blocks), disorder)
+        # Batches in another order are apart already, unless the one after must wait for the one before.
+        within = kernel.spins or len(order) == 1
         for batch in order:
             geometry = Geometry(batch, shape.threads, special_registers(shape, batch, barrier.ctypes.data))
             machine = Machine(
@@ -95,8 +70,7 @@ def run_kernel(
             )  # fmt: skip
             if epochs is not None:
                 epochs.begin(batch, machine.shared.hazards)
-            # Batches in another order are apart already, unless the one after must wait for the one before.
-            late = _late(len(batch), shape.cluster_size, chance) if kernel.spins or len(order) == 1 else None
+            late = disorder.late(len(batch), shape.cluster_size) if disorder and within else None
             scheduler = Scheduler(kernel, machine, step_limit, late)
             try:
                 scheduler.run()
@@ -107,55 +81,6 @@ def run_kernel(
                 break
     run.counters = totals.counters(memory)
     return run
-
-
-def batches(kernel: Kernel, shape: Shape, blocks: range, chance: np.random.Generator | None = None) -> list[Array]:
-    """Linear block indices of each batch: whole clusters, as many blocks as lanes and memory allow. `chance` shuffles
-    them, but where blocks may spin on earlier ones none comes before another batch that it may wait for."""
-    size = kernel.shared_size + shape.dynamic_shared + kernel.local_size * shape.threads
-    by_state = _STATE_PER_BATCH // max(1, 6 * size)
-    count = max(1, min(_LANES_PER_BATCH // shape.threads, by_state))
-    if shape.cooperative:
-        count = len(blocks)
-    unit = shape.cluster_size
-    count = max(1, count // unit) * unit
-    order = cluster_order(shape)[blocks.start : blocks.stop : blocks.step]
-    if chance is None:
-        return [order[first : first + count] for first in range(0, len(order), count)]
-    if not kernel.spins:
-        order = _shuffled(order, unit, chance)
-        return [order[first : first + count] for first in range(0, len(order), count)]
-    # Where the first batch ends differs, so that no two blocks are always apart.
-    start = 0 if len(order) <= count else unit * int(chance.integers(1, count // unit + 1)) - count
-    cuts = [(max(0, first), first + count) for first in range(start, len(order), count)]
-    return [_shuffled(order[first:end], unit, chance) for first, end in cuts]
-
-
-def _shuffled(order: Array, unit: int, chance: np.random.Generator) -> Array:
-    """Blocks in another order, those of a cluster still side by side."""
-    return order if len(order) % unit else chance.permutation(order.reshape(-1, unit)).reshape(-1)
-
-
-def _late(blocks: int, unit: int, chance: np.random.Generator | None) -> Array | None:
-    """Which rows of a batch start late: some of the clusters, not all of them."""
-    clusters = blocks // unit
-    if chance is None or clusters < 2:
-        return None
-    late = np.repeat(np.arange(clusters) >= chance.integers(1, clusters), unit)
-    return late.reshape(-1, 1)
-
-
-def cluster_order(shape: Shape) -> Array:
-    """Linear block indices with the blocks of a cluster next to each other, in order of their rank."""
-    index = np.arange(shape.blocks, dtype=np.int64)
-    if shape.cluster_size == 1:
-        return index
-    gx, gy, _ = shape.grid
-    x, y, z = index % gx, index // gx % gy, index // (gx * gy)
-    cx, cy, cz = shape.cluster
-    rank = x % cx + cx * (y % cy + cy * (z % cz))
-    number = x // cx + gx // cx * (y // cy + gy // cy * (z // cz))
-    return np.lexsort((rank, number))
 
 
 def special_registers(shape: Shape, batch: Array, workspace: int = 0) -> Callable[[str], Array]:

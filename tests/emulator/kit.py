@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from warpsmith.sandbox.emulator.backend import module_variables
-from warpsmith.sandbox.emulator.launch import Run, Shape, run_kernel
+from warpsmith.sandbox.emulator.grid import Disorder, Shape
+from warpsmith.sandbox.emulator.launch import Run, run_kernel
 from warpsmith.sandbox.emulator.machine import Checks
 from warpsmith.sandbox.emulator.program import compile_kernel, parse_cached
 from warpsmith.sandbox.emulator.regions import Region
@@ -44,7 +45,7 @@ def run(
     text: str, entry: str, grid: Dims, block: Dims, args: Sequence[Any], *, outs: Sequence[int] = (),
     scratch: Sequence[int] = (), shared: int = 0, cluster: Dims = (1, 1, 1), checks: Checks | None = None,
     blocks: range | None = None, step_limit: int = 100_000, cooperative: bool = False,
-    chance: np.random.Generator | None = None,
+    disorder: Disorder | None = None,
 ) -> Run:  # fmt: skip
     """Launch on numpy arrays (as pointers) and numbers; arrays at positions `outs` are tracked and not yet written,
     those at `scratch` tracked and written."""
@@ -68,7 +69,7 @@ def run(
     shape = Shape(_three(grid), _three(block), _three(cluster), shared, cooperative)
     return run_kernel(
         kernel, shape, params, regions, addresses=addresses, blocks=blocks, checks=checks or Checks(),
-        step_limit=step_limit, chance=chance,
+        step_limit=step_limit, disorder=disorder,
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from emulator.kit import aligned, cuda, good, run
 
+from warpsmith.sandbox.emulator.grid import Disorder
 from warpsmith.sandbox.emulator.launch import Run
 from warpsmith.sandbox.emulator.machine import Checks
 
@@ -217,7 +218,6 @@ def test_hand_over_between_blocks_by_fence_and_atomic() -> None:
 
 
 def test_an_order_by_chance_shows_who_does_not_wait_and_spares_who_does() -> None:
-    chance = np.random.default_rng(7)
     source = (
         K
         + """(unsigned* t, unsigned* flag, unsigned* y, int wait) {
@@ -233,23 +233,44 @@ def test_an_order_by_chance_shows_who_does_not_wait_and_spares_who_does() -> Non
 }"""
     )
 
-    def counted(wait: int, blocks: int, by: np.random.Generator | None) -> bool:
+    def counted(wait: int, blocks: int, by: Disorder | None) -> bool:
         total, flags, seen = (aligned(np.zeros(size), np.uint32) for size in (1, blocks, blocks))
-        run_ = run(cuda(source), "k", (blocks,), (32,), [total, flags, seen, wait], scratch=[0, 1, 2], chance=by)
+        run_ = run(cuda(source), "k", (blocks,), (32,), [total, flags, seen, wait], scratch=[0, 1, 2], disorder=by)
         good(run_)
         assert total[0] == blocks
         return bool((seen == np.arange(blocks)).all())
 
     assert counted(1, 40, None)
-    assert all(counted(1, 40, chance) for _ in range(3))
-    assert not any(counted(0, 40, chance) for _ in range(3))
+    orders = [Disorder(seed, mirrored) for seed in range(3) for mirrored in (False, True)]
+    assert all(counted(1, 40, order) for order in orders)
+    assert not any(counted(0, 40, order) for order in orders)
+
+
+@pytest.mark.parametrize("blocks", [2, 12, 301, 5000])
+def test_a_block_that_all_others_read_from_comes_late_in_an_order_or_its_mirror_image(blocks: int) -> None:
+    text = cuda(
+        K
+        + """(unsigned* t, unsigned* y) {
+  if (threadIdx.x) return;
+  if (blockIdx.x == 0) atomicAdd(t, 3u);
+  y[blockIdx.x] = atomicAdd(t, 0u);
+}"""
+    )
+
+    def right(order: Disorder) -> bool:
+        total, seen = aligned([0], np.uint32), aligned(np.zeros(blocks), np.uint32)
+        good(run(text, "k", (blocks,), (32,), [total, seen], scratch=[0, 1], disorder=order))
+        return bool((seen == 3).all())
+
+    for seed in range(20 if blocks < 1000 else 4):
+        assert not (right(Disorder(seed)) and right(Disorder(seed, mirrored=True)))
 
 
 @pytest.mark.parametrize("blocks", [5, 3000])
 def test_by_chance_every_block_runs_once(blocks: int) -> None:
     text = cuda(K + "(unsigned* x, unsigned* n) { atomicAdd(x + blockIdx.x, 1u); atomicAdd(n, 1u); }")
     seen, total = aligned(np.zeros(blocks), np.uint32), aligned([0], np.uint32)
-    good(run(text, "k", (blocks,), (64,), [seen, total], chance=np.random.default_rng(3)))
+    good(run(text, "k", (blocks,), (64,), [seen, total], disorder=Disorder(3)))
     assert (seen == 64).all()
     assert total[0] == 64 * blocks
 

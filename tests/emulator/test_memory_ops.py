@@ -124,7 +124,8 @@ def test_structures_by_value_and_parameter_widths() -> None:
     data[4:16].view(np.float32)[:] = [0, 0.25, 0.5]
     data[16:24].view(np.float64)[0] = 1e6
     data[24] = 9
-    from warpsmith.sandbox.emulator.launch import Shape, run_kernel
+    from warpsmith.sandbox.emulator.grid import Shape
+    from warpsmith.sandbox.emulator.launch import run_kernel
     from warpsmith.sandbox.emulator.program import compile_kernel
     from warpsmith.sandbox.emulator.regions import Region
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from emulator.kit import aligned, cuda, good, run
 
+from warpsmith.sandbox.emulator.grid import Disorder
 from warpsmith.sandbox.emulator.launch import Run
 
 _TICKET = "__shared__ int own; if (!threadIdx.x) own = atomicAdd(tickets, 1); __syncthreads(); int b = own;"
@@ -34,9 +35,9 @@ def scan(text: str, blocks: int, seed: int | None, step_limit: int = 100_000) ->
     """Launch a chain of blocks, each of which adds to the sum of the one before; what came of it and the sums."""
     x, y = aligned(np.arange(blocks), np.float32), aligned(np.zeros(blocks), np.float32)
     sums, flags, tickets = aligned(y), aligned(np.zeros(blocks), np.int32), aligned([0], np.int32)
-    chance = None if seed is None else np.random.default_rng(seed)
+    disorder = None if seed is None else Disorder(seed, mirrored=seed % 2 == 1)
     result = run(
-        text, "k", (blocks,), (64,), [x, y, sums, flags, tickets], outs=(1,), scratch=(2, 3, 4), chance=chance,
+        text, "k", (blocks,), (64,), [x, y, sums, flags, tickets], outs=(1,), scratch=(2, 3, 4), disorder=disorder,
         step_limit=step_limit,
     )  # fmt: skip
     return result, y
@@ -82,8 +83,8 @@ def test_the_barrier_of_the_whole_grid() -> None:
     )
     for seed in (None, 1, 2):
         x, y, part = (aligned(values, np.float32) for values in (np.arange(9), np.zeros(9), np.zeros(9)))
-        chance = None if seed is None else np.random.default_rng(seed)
-        good(run(text, "k", (9,), (32,), [x, y, part], outs=(1, 2), cooperative=True, chance=chance))
+        disorder = None if seed is None else Disorder(seed, mirrored=seed % 2 == 1)
+        good(run(text, "k", (9,), (32,), [x, y, part], outs=(1, 2), cooperative=True, disorder=disorder))
         assert y.tolist() == [36.0] * 9
     alone = run(text, "k", (9,), (32,), [x, y, part], outs=(1, 2)).failure
     assert alone is not None
@@ -147,8 +148,8 @@ def test_a_lock_that_nobody_frees_is_soon_found(seed: int | None) -> None:
         'extern "C" __global__ void k(int* lock, int* y) { if (threadIdx.x == 0) {'
         " while (atomicCAS(lock, 0, 1)) { } y[0] += 1; } }"
     )
-    chance = None if seed is None else np.random.default_rng(seed)
+    disorder = None if seed is None else Disorder(seed, mirrored=seed % 2 == 1)
     lock, y = aligned([0], np.int32), aligned([0], np.int32)
-    failure = run(text, "k", (8,), (64,), [lock, y], scratch=(0, 1), chance=chance, step_limit=3000).failure
+    failure = run(text, "k", (8,), (64,), [lock, y], scratch=(0, 1), disorder=disorder, step_limit=3000).failure
     assert failure is not None
     assert (failure.kind, "circles" in failure.message) == ("hang", True)
