@@ -28,9 +28,9 @@ from warpsmith.kernels.records import Candidate, CompileReport, RunManifest
 from warpsmith.tools.compile import Compiler
 from warpsmith.tools.evaluate import Evaluator
 from warpsmith.tools.foreign import Foreign
-from warpsmith.tools.judge import scratch_limit
 from warpsmith.tools.operands import Operand, operands_of
 from warpsmith.tools.outcomes import Roof, roof_of
+from warpsmith.tools.plan_file import scratch_limit
 from warpsmith.tools.profiling.insight import Insight, Wanted
 from warpsmith.tools.runs.store import RunStore, utc_now
 from warpsmith.tools.target import Target
