@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from warpsmith.kernels.errors import UserError
+from warpsmith.kernels.library import ALLOWED
 from warpsmith.kernels.problem import Problem
 from warpsmith.kernels.records import (
     SCHEMA_VERSION,
@@ -26,7 +27,7 @@ from warpsmith.kernels.records import (
     Record,
 )
 from warpsmith.sandbox.backend import SCRATCH_DTYPES
-from warpsmith.sandbox.cuda.library import ALLOWED, keywords
+from warpsmith.sandbox.cuda.library import keywords
 from warpsmith.sandbox.emulator.limits import MAX_SCRATCH
 from warpsmith.tools.operands import Operand, operands_of
 

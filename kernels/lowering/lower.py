@@ -13,12 +13,12 @@ from warpsmith.kernels.lowering.contraction import lower_matmul
 from warpsmith.kernels.lowering.evaluator import ctype_of, kind_of, names_in, several_regions
 from warpsmith.kernels.lowering.space import find_space
 from warpsmith.kernels.opgraph import OpGraph, OpNode
-from warpsmith.kernels.region import AnyRegion
+from warpsmith.kernels.region import OneRegion
 
 _SCALARS = frozenset({"float32", "float64", "int64", "int32", "bool"})
 
 
-def lower(graph: OpGraph) -> AnyRegion:
+def lower(graph: OpGraph) -> OneRegion:
     """The region of a whole graph.
 
     Buffers are addressed from a tensor's first element (`data_ptr`), outputs in their spec's strides where

@@ -3,66 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import torch
 
+from warpsmith.kernels.library import ALLOWED, overload, parameters
 from warpsmith.kernels.records import LibraryStep
 
 Values = Mapping[str, torch.Tensor | int | float]
 Writer = Callable[..., object]
-
-
-@dataclass(frozen=True, slots=True)
-class Operator:
-    """An operator of the allow-list: the overload that computes it, and the one that writes into `out=` without a
-    copy, where ATen has one."""
-
-    overload: str
-    out: str | None = None
-    result: int | None = None
-    """Which of several results it stands for."""
-
-
-ALLOWED: dict[str, Operator] = {
-    "mm": Operator("mm.default", "mm.out"),
-    "bmm": Operator("bmm.default", "bmm.out"),
-    "addmm": Operator("addmm.default", "addmm.out"),
-    "baddbmm": Operator("baddbmm.default", "baddbmm.out"),
-    "matmul": Operator("matmul.default", "matmul.out"),
-    "convolution": Operator("convolution.default"),
-    "scaled_dot_product_attention": Operator("scaled_dot_product_attention.default"),
-    "max_pool2d": Operator("max_pool2d_with_indices.default", result=0),
-    "max_pool2d_indices": Operator("max_pool2d_with_indices.default", result=1),
-    "max_pool3d": Operator("max_pool3d_with_indices.default", result=0),
-    "max_pool3d_indices": Operator("max_pool3d_with_indices.default", result=1),
-    "avg_pool2d": Operator("avg_pool2d.default", "avg_pool2d.out"),
-    "avg_pool3d": Operator("avg_pool3d.default", "avg_pool3d.out"),
-    "adaptive_avg_pool2d": Operator("_adaptive_avg_pool2d.default"),
-    "adaptive_avg_pool3d": Operator("_adaptive_avg_pool3d.default"),
-    "adaptive_max_pool2d": Operator("adaptive_max_pool2d.default", result=0),
-    "adaptive_max_pool3d": Operator("adaptive_max_pool3d.default", result=0),
-    "cumsum": Operator("cumsum.default", "cumsum.out"),
-    "cumprod": Operator("cumprod.default", "cumprod.out"),
-    "cat": Operator("cat.default", "cat.out"),
-    "constant_pad_nd": Operator("constant_pad_nd.default"),
-    "gather": Operator("gather.default", "gather.out"),
-    "index_select": Operator("index_select.default", "index_select.out"),
-    "index": Operator("index.Tensor"),
-    "embedding": Operator("embedding.default"),
-    "lstm": Operator("lstm.input", result=0),
-    "lstm_h": Operator("lstm.input", result=1),
-    "lstm_c": Operator("lstm.input", result=2),
-    "gru": Operator("gru.input", result=0),
-    "gru_h": Operator("gru.input", result=1),
-    "rnn_tanh": Operator("rnn_tanh.input", result=0),
-    "rnn_tanh_h": Operator("rnn_tanh.input", result=1),
-    "rnn_relu": Operator("rnn_relu.input", result=0),
-    "rnn_relu_h": Operator("rnn_relu.input", result=1),
-}
-"""Operator by the name that plans use."""
 
 
 class LibraryError(Exception):
@@ -70,15 +20,9 @@ class LibraryError(Exception):
 
 
 @cache
-def _overload(name: str) -> Any:
-    packet, overload = name.split(".")
-    return getattr(getattr(torch.ops.aten, packet), overload)
-
-
-@cache
 def keywords(name: str) -> frozenset[str]:
     """What an allowed operator takes by name."""
-    return frozenset(argument.name for argument in _overload(ALLOWED[name].overload)._schema.arguments)
+    return frozenset(argument.name for argument in parameters(name))
 
 
 def library_call(step: LibraryStep, values: Values) -> Callable[[], object]:
@@ -132,8 +76,7 @@ def _tensors(name: str, value: Any, values: Values) -> Any:
 def _writer(name: str, given: Sequence[Any], named: Mapping[str, Any]) -> Writer:
     """What puts the operator's result into a tensor."""
     operator = ALLOWED[name]
-    compute = _overload(operator.overload)
-    schema = compute._schema.arguments
+    compute, schema = overload(operator.overload), parameters(name)
     positional = {argument.name: value for argument, value in zip(schema, given, strict=False)}
     if len(given) > len(schema) or positional.keys() & named.keys():
         raise LibraryError(f"{name} takes {len(schema)} arguments, each once")
@@ -147,7 +90,7 @@ def _writer(name: str, given: Sequence[Any], named: Mapping[str, Any]) -> Writer
     if name == "convolution":
         return lambda target: _convolution(target, arguments)
     if operator.out is not None:
-        into = _overload(operator.out)
+        into = overload(operator.out)
         return lambda target: into(**arguments, out=target)
     return lambda target: _put(target, _computed(compute, arguments, operator.result))
 
