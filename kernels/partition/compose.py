@@ -74,8 +74,9 @@ def _ordered(fusion: Fusion, groups: list[Group]) -> list[_Item]:
     items.sort(key=lambda item: max(rank[name] for name in _made(item)))
     ordered: list[_Item] = []
     done = set(fusion.graph.inputs)
+    reads = {_made(item): _read(fusion, item) for item in items}
     while items:
-        ready = next((item for item in items if done.issuperset(_read(fusion, item))), None)
+        ready = next((item for item in items if done.issuperset(reads[_made(item)])), None)
         if ready is None:
             raise NotYetError("groups of nodes wait for each other")
         items.remove(ready)
@@ -90,7 +91,8 @@ class _Composer:
 
     fusion: Fusion
     order: list[_Item]
-    regions: list[OneRegion] = field(default_factory=list)
+    regions: dict[OneRegion, int] = field(default_factory=dict)
+    """Distinct ones, numbered."""
     names: dict[str, str] = field(default_factory=dict)
     views: dict[str, View] = field(default_factory=dict)
 
@@ -134,12 +136,11 @@ class _Composer:
     def _kernel_part(self, group: Group, region: OneRegion, outputs: Sequence[str]) -> KernelPart:
         """`outputs` are the plan's names of what the region calls out0, out1, ..."""
         alone, binding = canonical(region)
-        if alone not in self.regions:
-            self.regions.append(alone)
+        number = self.regions.setdefault(alone, len(self.regions))
         bound = tuple(
             (new, outputs[int(new[3:])] if new.startswith("out") else self._named(old)) for new, old in binding
         )
-        return KernelPart(self.regions.index(alone), bound, group)
+        return KernelPart(number, bound, group)
 
     def _named(self, ref: str) -> str:
         """The plan's name of what a slice reads: a stored node, or an input of the whole graph."""

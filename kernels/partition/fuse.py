@@ -6,7 +6,7 @@ then computed within what reads it wherever that costs less, and groups that rea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
@@ -21,8 +21,10 @@ from warpsmith.kernels.region import OneRegion
 
 Group = tuple[str, ...]
 """Nodes that one kernel (set) computes."""
-_MOST_JOINS = 400
-"""Pairs of groups that are tried for a join: each is lowered."""
+_NEIGHBOURS = 16
+"""Groups after one that are looked at for a join."""
+_SHARED = 0.25
+"""Share of what a group reads that another one must read as well for a join to pay."""
 
 
 @dataclass(slots=True)
@@ -120,40 +122,50 @@ class Fusion:
 
     def _join(self) -> None:
         """Joins groups that read the same tensor, where one walk over it costs less than two."""
-        tried = 0
+        above = _ancestors(self.live)
         position = 0
         while position < len(self.groups):
-            partner = self._partner(position) if tried < _MOST_JOINS else None
-            tried += 1
+            partner = self._partner(position, above)
             if partner is None:
                 position += 1
                 continue
-            joined = (*self.groups[position], *self.groups[partner])
-            self.groups[position] = joined
+            self.groups[position] = (*self.groups[position], *self.groups[partner])
             del self.groups[partner]
 
-    def _partner(self, position: int) -> int | None:
+    def _partner(self, position: int, above: Mapping[str, int]) -> int | None:
         group = self.groups[position]
-        reads = set(self.leaves(group, self.stored))
-        for other in range(position + 1, len(self.groups)):
+        for other in range(position + 1, min(len(self.groups), position + 1 + _NEIGHBOURS)):
             second = self.groups[other]
-            if not reads & set(self.leaves(second, self.stored)) or self._depend(group, second):
+            if not self._overlap(group, second) or _depend(group, second, above):
                 continue
             if self.us([(*group, *second)], self.stored) < self.us([group, second], self.stored):
                 return other
         return None
 
-    def _depend(self, first: Group, second: Group) -> bool:
-        """Whether one group needs the other's result, by whatever way."""
-        return self._needs(first, second) or self._needs(second, first)
+    def _overlap(self, first: Group, second: Group) -> bool:
+        """Whether a good part of what either reads is the same: reading a small tensor twice costs nothing."""
+        reads = [set(self.leaves(group, self.stored)) for group in (first, second)]
+        sizes = [sum(self.graph.spec(name).nbytes for name in leaves) for leaves in reads]
+        shared = sum(self.graph.spec(name).nbytes for name in reads[0] & reads[1])
+        return shared > 0 and shared >= _SHARED * max(sizes)
 
-    def _needs(self, group: Group, other: Group) -> bool:
-        pending, seen = list(group), set(group)
-        while pending:
-            for name in operands_of(self.graph.node_index[pending.pop()]):
-                if name in other:
-                    return True
-                if name not in seen and name not in self.graph.inputs:
-                    seen.add(name)
-                    pending.append(name)
-        return False
+
+def _ancestors(live: Sequence[OpNode]) -> dict[str, int]:
+    """For each node, bits of all nodes that it needs and of itself."""
+    above: dict[str, int] = {}
+    for place, node in enumerate(live):
+        bits = 1 << place
+        for name in operands_of(node):
+            bits |= above.get(name, 0)
+        above[node.name] = bits
+    return above
+
+
+def _depend(first: Group, second: Group, above: Mapping[str, int]) -> bool:
+    """Whether one group needs a result of the other, by whatever way."""
+    return _needs(first, second, above) or _needs(second, first, above)
+
+
+def _needs(group: Group, other: Group, above: Mapping[str, int]) -> bool:
+    """A node's own bit is the highest of its bits."""
+    return any(above[name] >> (above[wanted].bit_length() - 1) & 1 for name in group for wanted in other)

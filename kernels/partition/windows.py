@@ -29,6 +29,7 @@ _STEPS: dict[str, Callable[..., torch.Tensor]] = {
     "unsqueeze": lambda x, dim: x.unsqueeze(dim),
     "squeeze": lambda x, dims: x.squeeze(dims),
     "select": lambda x, dim, index: x.select(dim, index),
+    "unfold": lambda x, dim, size, step: x.unfold(dim, size, step),
     "slice": lambda x, dim, start, end, step: x[(slice(None),) * dim + (slice(start, end, step),)],
 }
 
