@@ -42,7 +42,9 @@ def library_call(step: LibraryStep, values: Values) -> Callable[[], object]:
 
     def run() -> None:
         try:
-            write(target)
+            # Parameters ask for gradients, and ATen writes nothing into `out=` then.
+            with torch.no_grad():
+                write(target)
         except torch.OutOfMemoryError:
             raise
         except (RuntimeError, TypeError, IndexError, ValueError, OverflowError) as error:
