@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
 from warpsmith.kernels.composite import AnyRegion, Composite, Kernel, KernelPart, LibraryPart
 from warpsmith.kernels.device import DeviceModel
 from warpsmith.kernels.family import Family, Invalid, LaunchFeatures
-from warpsmith.kernels.records import Buffer, Candidate, KernelStep, LaunchPlan, LibraryStep
+from warpsmith.kernels.records import Buffer, Candidate, KernelStep, LaunchPlan, LibraryStep, SlotValue
 from warpsmith.kernels.slots import Slot, Values
 
 _EFFICIENCY = 0.8
@@ -99,7 +99,7 @@ class ComposerFamily:
 
     def _alone(self, kernel: Kernel, device: DeviceModel, number: int, values: Values) -> Candidate:
         own = self._values(kernel, device, number, values)
-        return _emitted(self._families[kernel.family], kernel, device, tuple(sorted(own.items())))
+        return _emitted(self._families[kernel.family].emit, kernel, device, tuple(sorted(own.items())))
 
     def _features(self, kernel: Kernel, device: DeviceModel, number: int, values: Values) -> list[LaunchFeatures]:
         own = self._values(kernel, device, number, values)
@@ -108,9 +108,12 @@ class ComposerFamily:
 
 
 @lru_cache(maxsize=512)
-def _emitted(family: Family, kernel: Kernel, device: DeviceModel, values: tuple[tuple[str, object], ...]) -> Candidate:
+def _emitted(
+    emit: Callable[[AnyRegion, DeviceModel, Values], Candidate], kernel: Kernel, device: DeviceModel,
+    values: tuple[tuple[str, SlotValue], ...],
+) -> Candidate:  # fmt: skip
     """A search changes few kernels at a time; the others need not be written again."""
-    return family.emit(kernel.region, device, dict(values))  # type: ignore[arg-type]
+    return emit(kernel.region, device, dict(values))
 
 
 def _composite(region: AnyRegion) -> Composite:

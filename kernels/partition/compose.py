@@ -120,7 +120,7 @@ class _Composer:
         for position, ref in enumerate(graph.outputs):
             self.names.setdefault(ref.name, f"out{position}")
         last = {name: place for place, item in enumerate(self.order) for name in _read(self.fusion, item)}
-        tenants = []
+        tenants: list[Tenant] = []
         for place, item in enumerate(self.order):
             for name in (name for name in _made(item) if name not in self.names):
                 self.names[name] = f"t{len(tenants)}"
