@@ -28,9 +28,9 @@ from warpsmith.kernels.records import Candidate, CompileReport, RunManifest
 from warpsmith.tools.compile import Compiler
 from warpsmith.tools.evaluate import Evaluator
 from warpsmith.tools.foreign import Foreign
-from warpsmith.tools.judge import scratch_limit
 from warpsmith.tools.operands import Operand, operands_of
 from warpsmith.tools.outcomes import Roof, roof_of
+from warpsmith.tools.plan_file import scratch_limit
 from warpsmith.tools.profiling.insight import Insight, Wanted
 from warpsmith.tools.runs.store import RunStore, utc_now
 from warpsmith.tools.target import Target
@@ -95,8 +95,12 @@ class Bench:
         return Foreign(self.operands, scratch_limit(self.machine.target.kind), self.machine.model)
 
     def plan(self) -> Plan:
-        """The one region of the graph. Raises NotYetError naming the node that needs more."""
-        return plan(self.graph)
+        """What computes the graph on this machine. Raises NotYetError naming the node that is in the way."""
+        return self._plan
+
+    @cached_property
+    def _plan(self) -> Plan:
+        return plan(self.graph, device=self.machine.model)
 
     def evaluator(
         self, specs: Mapping[str, KernelSpec], store: RunStore | None, roof: Roof | None, notify: Notify | None = None,
@@ -184,7 +188,7 @@ def _gpu() -> tuple[DeviceModel, str | None] | None:
 
 def specs_of(bench: Bench) -> dict[str, KernelSpec]:
     """Search spaces by family name, the preferred first. UserError where nothing can be launched at this size."""
-    found = specs_for(bench.plan().region, bench.machine.model)
+    found = [spec for way in bench.plan().ways for spec in specs_for(way, bench.machine.model)]
     invalid = [spec.check(spec.naive) if spec.check(spec.sensible()) else None for spec in found]
     if all(reason is not None for reason in invalid):
         reasons = "; ".join(reason.message for reason in invalid if reason is not None)

@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 MAX_OPERATORS = 8_192
 """Of a traced graph: that many take half a minute to trace and to plan. DenseNet-201 has 2,000, a transformer of 24
 layers 1,700, a recurrent loop 13 each step."""
-SUPPORTED_INPUTS = frozenset(("float32", "float64"))
+SUPPORTED_INPUTS = frozenset(("float32", "float64", "float16", "bfloat16", "int32", "int64", "bool"))
 """Dtypes of inputs and parameters that some family can load."""
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 _TORCH = str(Path(torch.__file__).parent)

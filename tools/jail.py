@@ -24,7 +24,6 @@ from warpsmith.kernels.errors import (
     WorkerKilled,
 )
 from warpsmith.kernels.graph_json import decoded, encoded
-from warpsmith.kernels.plan import plan
 from warpsmith.kernels.problem import Instance, Problem, ProblemRef, StoredTensor, load_ref, named_tensors
 from warpsmith.kernels.records import Candidate, Outcome
 from warpsmith.kernels.reference.held import HeldFacts, HeldOperand, HeldProblem
@@ -185,8 +184,7 @@ class HeldVariants:
             made = ProblemRef.model_validate(one["ref"])
             if made.approved != ref.approved or made.path != ref.path:
                 raise UserError(f"{ref.path}: the confined process named another module")
-            region = plan(decoded(one["graph"])).region
-            found.setdefault(one["shape"], []).append(Variant(one["shape"], made, region))
+            found.setdefault(one["shape"], []).append(Variant(one["shape"], made, decoded(one["graph"])))
         return found
 
 

@@ -18,7 +18,7 @@ from warpsmith.app.resume import kept
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.records import LaunchPlan, Outcome, RunManifest
 from warpsmith.sandbox.driver_probe import DriverFacts
-from warpsmith.tools.judge import load_plan
+from warpsmith.tools.plan_file import load_plan
 from warpsmith.tools.runs.store import RunStore
 
 

@@ -18,7 +18,7 @@ from warpsmith.kernels.problem import load_problem
 from warpsmith.kernels.records import Diagnostic
 from warpsmith.kernels.user_code import kept_alive
 from warpsmith.tools.diagnostics import compile_failure
-from warpsmith.tools.judge import load_candidate, plan_of
+from warpsmith.tools.plan_file import load_candidate, plan_of
 
 STEP = {"kernel": "k", "grid": [1, 1, 1], "block": [1, 1, 1], "args": ["out0"]}
 
