@@ -100,7 +100,7 @@ def breaks_off(seen: Terminal) -> str:
 
 
 def test_a_session_from_plan_to_export(chat: Callable[..., Terminal], desk: Path) -> None:
-    with chat("p.py", "--device", "cpu", "--budget", "20", "--out", "runs", "--jobs", "2") as seen:
+    with chat("p.py", "--device", "cpu", "--budget", "20", "--out", "runs", "--jobs", "2", started=True) as seen:
         seen.ready()
         answers_wrong_lines_and_keys(seen)
         planned = at_prompt(seen, "/plan", "one map region", "opening")
