@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Self
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -71,6 +72,33 @@ class Live:
     def kill(self) -> None:
         """SIGKILL."""
         self.send_signal(signal.SIGKILL)
+
+
+class Piped(Live):
+    """One whose output is read while it runs."""
+
+    def __init__(self, folder: Path, *words: str | Path) -> None:
+        """The command in a folder, with a compile cache of its own there."""
+        with tempfile.TemporaryDirectory() as place:
+            pipes = {name: str(Path(place) / name) for name in ("stdout", "stderr")}
+            for path in pipes.values():
+                os.mkfifo(path)
+            reading = [os.open(path, os.O_RDONLY | os.O_NONBLOCK) for path in pipes.values()]
+            surroundings = os.environ | {"WARPSMITH_CACHE": str(folder / "cache")}
+            super().__init__(words, folder, surroundings, cold=True, **pipes)
+        for handle in reading:
+            os.set_blocking(handle, True)
+        self.stdout, self.stderr = (os.fdopen(handle) for handle in reading)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        if raised[0] is not None:
+            self.kill()
+        self.wait()
+        self.stdout.close()
+        self.stderr.close()
 
 
 class _Mother:

@@ -27,16 +27,17 @@ HEAVY = (
 )  # fmt: skip
 
 
-def child(request: dict) -> NoReturn:
-    """The command, as if it had been started by itself."""
+def child(request: dict, opened: int) -> NoReturn:
+    """The command, as if it had been started by itself. Its streams are open once `opened` is closed."""
     code = 1
     try:
         os.setsid()
         for number, path in enumerate((request.get("stdin", os.devnull), request["stdout"], request["stderr"])):
             # A terminal becomes the one of this session.
-            handle = os.open(path, os.O_RDWR | os.O_CREAT)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
             os.dup2(handle, number)
             os.close(handle)
+        os.close(opened)
         sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", 1 if os.isatty(1) else -1, closefd=False)
         sys.stderr = os.fdopen(2, "w", 1, closefd=False)
         os.environ.clear()
@@ -81,9 +82,14 @@ async def worker_imports() -> None:
 def serve(requests: TextIO, answers: int) -> None:
     """Runs one command after another."""
     for line in requests:
+        heard, opened = os.pipe()
         pid = os.fork()
         if pid == 0:
-            child(json.loads(line))
+            os.close(heard)
+            child(json.loads(line), opened)
+        os.close(opened)
+        os.read(heard, 1)
+        os.close(heard)
         os.write(answers, b"%d\n" % pid)
         _, status = os.waitpid(pid, 0)
         os.write(answers, b"%d\n" % os.waitstatus_to_exitcode(status))
