@@ -119,13 +119,13 @@ def _traced(problem: Problem, instance: Instance, refuse_empty: bool) -> tuple[O
     floats = [index for index, leaf in enumerate(instance.inputs) if type(leaf) is float]
     if floats:
         try:
-            return _Converter(problem, instance, _export(instance, floats)).convert()
+            return _Converter(problem, instance, _export(problem, instance, floats)).convert()
         except (UserError, MemoryError):
             raise
         except Exception as error:
             logger.debug("a Python number decides structure, baking it in: %s", error)
     try:
-        return _Converter(problem, instance, _export(instance, [])).convert()
+        return _Converter(problem, instance, _export(problem, instance, [])).convert()
     except (UserError, MemoryError):
         raise
     except Exception as error:
@@ -150,7 +150,7 @@ def _quiet() -> Iterator[None]:
             logging.disable(before)
 
 
-def _export(instance: Instance, floats: list[int]) -> Any:
+def _export(problem: Problem, instance: Instance, floats: list[int]) -> Any:
     """The decomposed ExportedProgram, the numbered float inputs passed as 0-d tensors."""
     inputs = list(instance.inputs)
     tensors = [leaf for leaf in [*inputs, *instance.parameters.values()] if isinstance(leaf, torch.Tensor)]
@@ -162,8 +162,20 @@ def _export(instance: Instance, floats: list[int]) -> Any:
     arguments = tuple(pytree.tree_unflatten(inputs, instance.structure))
     with _quiet(), kept_alive(), torch.no_grad():
         program = torch.export.export(_traceable(instance.module), arguments, strict=False)
+        # Before, as decomposing and what comes after it would hold the user up for minutes.
+        _refuse_endless(problem, program)
         forget_fake_constants(program)
         return program.run_decompositions(decomposition_table())
+
+
+def _refuse_endless(problem: Problem, program: Any) -> None:
+    """A loop is traced turn by turn."""
+    count = sum(node.op == "call_function" for node in program.graph.nodes)
+    if count > MAX_OPERATORS:
+        raise UserError(
+            f"{problem.path}: forward is {count:,} operators, loops unrolled; at most {MAX_OPERATORS:,} are "
+            f"taken: make its loops shorter, or give a part of the module; {problem.settable_text()}"
+        )
 
 
 def _traceable(module: torch.nn.Module) -> torch.nn.Module:
@@ -238,7 +250,7 @@ class _Converter:
 
     def convert(self) -> tuple[OpGraph, dict[str, torch.Tensor]]:
         """The graph, and the constants of forward that became `param:` inputs."""
-        self._refuse_endless()
+        _refuse_endless(self.problem, self.program)
         self._refuse_state()
         results = self._outputs()
         _name_parts(self.program.graph)
@@ -256,15 +268,6 @@ class _Converter:
             node_index=dict(self.nodes),
         )
         return graph, self.constants
-
-    def _refuse_endless(self) -> None:
-        """A loop is traced turn by turn; what comes after the trace would hold the user up for minutes."""
-        count = sum(node.op == "call_function" for node in self.program.graph.nodes)
-        if count > MAX_OPERATORS:
-            raise UserError(
-                f"{self.problem.path}: forward is {count:,} operators, loops unrolled; at most {MAX_OPERATORS:,} are "
-                f"taken: make its loops shorter, or give a part of the module; {self.problem.settable_text()}"
-            )
 
     def _refuse_state(self) -> None:
         """Refuse what outlives the call: in-place changes, and tensors that forward assigns to the module."""
