@@ -290,6 +290,7 @@ def chat(
     price: PriceOpt = None,
     seed: SeedOpt = 0,
     out: OutOpt = Path("runs"),
+    jobs: JobsOpt = None,
 ) -> None:
     """The same as optimize with a person in the loop."""
     if continue_ or run:
@@ -308,7 +309,7 @@ def chat(
         problem=module or "", device=device.value, arch=arch, overrides=_overrides(set_), inputs=inputs,
         mode=mode.value, policy=policy, budget=budget, verdicts=verdicts, minutes=minutes, max_cost=max_cost,
         max_tokens=max_tokens, max_calls=max_calls, price=tuple(price or ()), start=start, seed=seed, out=out,
-        given=_given(ctx),
+        jobs=jobs, given=_given(ctx),
     )  # fmt: skip
     raise typer.Exit(run_chat(ChatSettings(search, mode=approve.value, last=continue_, run=run)))
 
@@ -482,7 +483,7 @@ def _refuse_other(given: frozenset[str]) -> None:
     """A session that goes on has its problem and its search; its budgets may be given anew."""
     from warpsmith.app.optimize import RENEWABLE
 
-    free = {*RENEWABLE, "continue", "run", "approve", "out"}
+    free = {*RENEWABLE, "continue", "run", "approve", "out", "jobs"}
     other = sorted(given - free)
     if other:
         shown = ", ".join("PROBLEM" if name == "problem" else f"--{_SPELLED.get(name, name)}" for name in other)

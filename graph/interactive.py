@@ -165,13 +165,18 @@ class Interactive:
 
     # the past
 
-    async def undo(self) -> str | None:
-        """Takes the last turn back and says which; None where there is none. What was measured stays known."""
+    async def undo(self, steps: int = 1) -> list[str]:
+        """Takes the last turns back and says which, the last first. What was measured stays known. UserError where
+        there are not so many; none is taken back then."""
         turns = (await self.standing()).values.get("turns") or []
         if not turns:
-            return None
-        await self.fork(turns[-1]["checkpoint"])
-        return turns[-1]["text"]
+            raise UserError("there is nothing to take back")
+        if steps > len(turns):
+            there = f"only {len(turns)} {'turn' if len(turns) == 1 else 'turns'} can be taken back"
+            raise UserError(f"{there}, not {steps}; nothing was done")
+        taken = turns[-steps:]
+        await self.fork(taken[0]["checkpoint"])
+        return [turn["text"] for turn in reversed(taken)]
 
     async def fork(self, checkpoint: str) -> None:
         """Goes on from an earlier checkpoint of this run."""

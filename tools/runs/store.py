@@ -34,6 +34,11 @@ _held: set[Path] = set()
 """Folders that this process writes: POSIX record locks do not exclude a second holder in one process."""
 
 
+_BEGINNINGS = {
+    "manifest.json", "events.jsonl", "results.jsonl", "failures.jsonl", "blobs", "run.lock",
+    "checkpoints.db", "checkpoints.db-wal", "checkpoints.db-shm", "chat_history",
+}  # fmt: skip
+"""What a run folder has before anything was evaluated."""
 _TEMPORARY = ".tmp"
 """How names end that `write_atomically` has not yet replaced."""
 
@@ -117,6 +122,23 @@ class RunStore:
         """Removes a run that could not be begun."""
         self.close()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def kept_if_used(self) -> Iterator[None]:
+        """Around the begin of a run: an error before anything was evaluated or answered takes the folder away again,
+        unless its message names the folder."""
+        try:
+            yield
+        except Exception as error:
+            if not self.used and str(self.folder) not in str(error):
+                self.discard()
+            raise
+
+    @property
+    def used(self) -> bool:
+        """Whether anything is there to go on from: an outcome, or a file beyond those that every run begins with."""
+        present = {path.name for path in self.folder.iterdir()}
+        return bool(self._outcomes) or not present <= _BEGINNINGS
 
     @classmethod
     def open(cls, folder: Path | str, *, writable: bool = True, skip_broken: bool = False) -> RunStore:
