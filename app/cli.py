@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +10,36 @@ import typer
 from typer.core import TyperGroup
 
 from warpsmith import __version__
+from warpsmith.app.cli_bench import bench
 from warpsmith.app.ending import explained, fail, fail_usage, told
+from warpsmith.app.options import (
+    Approve,
+    ArchOpt,
+    CountersChoice,
+    DeviceChoice,
+    DeviceOpt,
+    ExportKind,
+    InputsOpt,
+    JobsOpt,
+    JsonlOpt,
+    JsonOpt,
+    MaxCallsOpt,
+    MaxCostOpt,
+    MaxTokensOpt,
+    Mode,
+    ModeOpt,
+    OutOpt,
+    Precision,
+    PrecisionOpt,
+    PriceOpt,
+    ProblemArg,
+    QuietOpt,
+    SeedOpt,
+    SetOpt,
+    given,
+    named,
+    path_of,
+)
 from warpsmith.kernels.errors import UserError, WarpsmithError
 
 _MISUSE: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
@@ -52,111 +80,6 @@ app = typer.Typer(
 )
 
 
-class DeviceChoice(enum.StrEnum):
-    """Where candidates run."""
-
-    auto = "auto"
-    gpu = "gpu"
-    cpu = "cpu"
-
-
-class Mode(enum.StrEnum):
-    """torch's module mode."""
-
-    eval = "eval"
-    train = "train"
-
-
-class Precision(enum.StrEnum):
-    """How far a kernel may leave the baseline's own precision."""
-
-    exact = "exact"
-    compensated = "compensated"
-    lower_ = "lower"
-
-
-class Approve(enum.StrEnum):
-    """What a chat asks of the person."""
-
-    ask = "ask"
-    auto = "auto"
-    yolo = "yolo"
-
-
-class CountersChoice(enum.StrEnum):
-    """Which full verdicts are profiled with ncu."""
-
-    best = "best"
-    all = "all"
-    none = "none"
-
-
-class ExportKind(enum.StrEnum):
-    """Forms of export."""
-
-    cu = "cu"
-    model_new = "model_new"
-    extension = "extension"
-
-
-def _named(text: str | None) -> str | None:
-    """A path on the command line: an empty one would be the current folder."""
-    if text is not None and not text.strip():
-        raise typer.BadParameter("the path is empty; name a file or folder")
-    return text
-
-
-def _path(text: str | Path) -> Path:
-    """The same as a Path; defaults come as one."""
-    _named(str(text))
-    return Path(text)
-
-
-ProblemArg = Annotated[
-    str, typer.Argument(callback=_named, help="A KernelBench-style file, or module.py:callable with --inputs.")
-]
-DeviceOpt = Annotated[
-    DeviceChoice, typer.Option("--device", help="Where candidates run; auto takes a GPU if there is one.")
-]
-ArchOpt = Annotated[
-    str | None,
-    typer.Option("--arch", help="Architecture to compile for, e.g. sm_90 (default: the GPU's, else sm_90)."),
-]
-SetOpt = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="NAME=LITERAL", help="Override a module-level constant of the problem; repeatable."),
-]
-InputsOpt = Annotated[
-    str | None,
-    typer.Option("--inputs", help="Example inputs of module.py:callable, e.g. 'f32[4096,1024] f32[1024]'."),
-]
-ModeOpt = Annotated[Mode, typer.Option("--mode", help="Module mode.")]
-PrecisionOpt = Annotated[Precision, typer.Option("--precision", help="Precision class that candidates may use.")]
-SeedOpt = Annotated[int, typer.Option("--seed", help="Seed of the proposals (inputs of the judge are always fresh).")]
-MaxCostOpt = Annotated[float | None, typer.Option("--max-cost", min=0.0, help="Money budget in USD for chat models.")]
-MaxTokensOpt = Annotated[
-    int | None, typer.Option("--max-tokens", min=0, help="Tokens for chat models, prompts and replies together.")
-]
-MaxCallsOpt = Annotated[int | None, typer.Option("--max-calls", min=0, help="Requests to chat models.")]
-PriceOpt = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--price", metavar="[MODEL=]IN/OUT", help="What a chat model costs, in USD per million tokens; repeatable."
-    ),
-]
-OutOpt = Annotated[Path, typer.Option("--out", parser=_path, metavar="PATH", help="Folder for run folders.")]
-JobsOpt = Annotated[
-    int | None,
-    typer.Option(
-        "--jobs", min=1, max=256,
-        help="Compilers and emulator workers side by side (default: the cores this process may use, at most 16).",
-    ),
-]  # fmt: skip
-JsonOpt = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else.")]
-JsonlOpt = Annotated[bool, typer.Option("--jsonl", help="Events as JSON lines on stdout as they happen.")]
-QuietOpt = Annotated[bool, typer.Option("--quiet", help="No progress, only the result.")]
-
-
 def _version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"warpsmith {__version__}")
@@ -178,7 +101,7 @@ def optimize(
     problem: Annotated[
         str | None,
         typer.Argument(
-            callback=_named,
+            callback=named,
             help="A KernelBench-style file, or module.py:callable with --inputs; - for a kernel on standard input.",
         ),
     ] = None,
@@ -186,17 +109,17 @@ def optimize(
         str | None,
         typer.Option(
             "--start",
-            callback=_named,
+            callback=named,
             help="A kernel to start from: folder with kernel.cu and launch.json, or .cu file.",
         ),
     ] = None,
     ref: Annotated[
         str | None,
-        typer.Option("--ref", callback=_named, help="The module that says what is right, where PROBLEM does not."),
+        typer.Option("--ref", callback=named, help="The module that says what is right, where PROBLEM does not."),
     ] = None,
     plan: Annotated[
         Path | None,
-        typer.Option("--plan", parser=_path, metavar="PATH", help="launch.json of a .cu file that has none."),
+        typer.Option("--plan", parser=path_of, metavar="PATH", help="launch.json of a .cu file that has none."),
     ] = None,
     device: DeviceOpt = DeviceChoice.auto,
     arch: ArchOpt = None,
@@ -223,7 +146,7 @@ def optimize(
         typer.Option("--counters", help="Full verdicts profiled with ncu on a GPU, where it is permitted (5 s each)."),
     ] = CountersChoice.best,
     resume: Annotated[
-        Path | None, typer.Option("--resume", parser=_path, metavar="PATH", help="Continue this run folder.")
+        Path | None, typer.Option("--resume", parser=path_of, metavar="PATH", help="Continue this run folder.")
     ] = None,
     seed: SeedOpt = 0,
     out: OutOpt = Path("runs"),
@@ -246,7 +169,7 @@ def optimize(
         minutes=minutes, max_cost=max_cost, max_tokens=max_tokens, max_calls=max_calls,
         price=tuple(price or ()),
         counters=counters.value, resume=resume, start=start, plan=plan, seed=seed, out=out, jobs=jobs,
-        given=_given(ctx),
+        given=given(ctx),
     )  # fmt: skip
     with display:
         raise typer.Exit(run_optimize(settings, display))
@@ -258,7 +181,7 @@ def chat(
     problem: Annotated[
         str | None,
         typer.Argument(
-            callback=_named, help="As for optimize, or a .cu file with --ref; without one: -c, -r, or describe it."
+            callback=named, help="As for optimize, or a .cu file with --ref; without one: -c, -r, or describe it."
         ),
     ] = None,
     continue_: Annotated[bool, typer.Option("--continue", "-c", help="Continue the session used last.")] = False,
@@ -270,10 +193,10 @@ def chat(
     ] = Approve.ask,
     start: Annotated[
         str | None,
-        typer.Option("--start", callback=_named, help="A kernel to start from: folder, or .cu file without a plan."),
+        typer.Option("--start", callback=named, help="A kernel to start from: folder, or .cu file without a plan."),
     ] = None,
     ref: Annotated[
-        str | None, typer.Option("--ref", callback=_named, help="The module that says what is right.")
+        str | None, typer.Option("--ref", callback=named, help="The module that says what is right.")
     ] = None,
     device: DeviceOpt = DeviceChoice.auto,
     arch: ArchOpt = None,
@@ -293,7 +216,7 @@ def chat(
 ) -> None:
     """The same as optimize with a person in the loop."""
     if continue_ or run:
-        _refuse_other(_given(ctx))
+        _refuse_other(given(ctx))
     if problem is not None and problem.endswith(".cu"):
         problem, start = None, start or problem
     if start is not None and (ref or problem) is None:
@@ -308,7 +231,7 @@ def chat(
         problem=module or "", device=device.value, arch=arch, overrides=_overrides(set_), inputs=inputs,
         mode=mode.value, policy=policy, budget=budget, verdicts=verdicts, minutes=minutes, max_cost=max_cost,
         max_tokens=max_tokens, max_calls=max_calls, price=tuple(price or ()), start=start, seed=seed, out=out,
-        given=_given(ctx),
+        given=given(ctx),
     )  # fmt: skip
     raise typer.Exit(run_chat(ChatSettings(search, mode=approve.value, last=continue_, run=run)))
 
@@ -317,7 +240,7 @@ def chat(
 def judge(
     problem: ProblemArg,
     candidate: Annotated[
-        Path, typer.Argument(parser=_path, metavar="CANDIDATE", help="Folder with kernel.cu and launch.json.")
+        Path, typer.Argument(parser=path_of, metavar="CANDIDATE", help="Folder with kernel.cu and launch.json.")
     ],
     device: DeviceOpt = DeviceChoice.auto,
     arch: ArchOpt = None,
@@ -328,7 +251,7 @@ def judge(
         Path | None,
         typer.Option(
             "--out",
-            parser=_path,
+            parser=path_of,
             metavar="PATH",
             help="Folder in which a run folder with the verdict is made (default: none).",
         ),
@@ -376,7 +299,7 @@ def baseline(
 
 @app.command()
 def export(
-    run: Annotated[Path, typer.Argument(parser=_path, metavar="RUN", help="Run folder.")],
+    run: Annotated[Path, typer.Argument(parser=path_of, metavar="RUN", help="Run folder.")],
     as_: Annotated[
         ExportKind,
         typer.Option("--as", help="cu: kernel.cu and launch.json; model_new: a KernelBench ModelNew."),
@@ -385,7 +308,7 @@ def export(
         Path | None,
         typer.Option(
             "--to",
-            parser=_path,
+            parser=path_of,
             metavar="PATH",
             help="Folder to write to, or a FILE.py of model_new (default: stdout; of cu, here).",
         ),
@@ -402,10 +325,10 @@ def export(
 
 @app.command()
 def report(
-    run: Annotated[Path, typer.Argument(parser=_path, metavar="RUN", help="Run folder.")],
+    run: Annotated[Path, typer.Argument(parser=path_of, metavar="RUN", help="Run folder.")],
     to: Annotated[
         Path | None,
-        typer.Option("--to", parser=_path, metavar="PATH", help="Where to write (default: report.html in the run)."),
+        typer.Option("--to", parser=path_of, metavar="PATH", help="Where to write (default: report.html in the run)."),
     ] = None,
     json: JsonOpt = False,
 ) -> None:
@@ -434,11 +357,14 @@ def doctor(
     raise typer.Exit(run_doctor(json=json))
 
 
+app.command()(bench)
+
+
 def _not_there_yet(ctx: typer.Context) -> None:
     raise UserError(f"the command `{ctx.info_name}` is not there yet; docs/interface.md lists what is")
 
 
-for _name in ("bench", "rollout", "train", "evaluate", "view"):
+for _name in ("rollout", "train", "evaluate", "view"):
     app.command(
         _name, hidden=True, add_help_option=False,
         context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
@@ -468,14 +394,6 @@ def _module_and_start(problem: str | None, start: str | None, ref: str | None) -
     if module is None:
         raise UserError("name the problem: `warpsmith optimize PROBLEM`, or `--start FOLDER --ref MODULE`")
     return module, start
-
-
-def _given(ctx: typer.Context) -> frozenset[str]:
-    """Names of the options that the command line gives, whatever their values."""
-    found = {
-        name.rstrip("_") for name in ctx.params if getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE"
-    }
-    return frozenset("overrides" if name == "set" else name for name in found)
 
 
 def _refuse_other(given: frozenset[str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from warpsmith import __version__
+from warpsmith.app.commit import commit
 from warpsmith.app.cores import default_jobs
 from warpsmith.app.reference import Approval
 from warpsmith.app.variables import check_variables
@@ -218,7 +218,7 @@ def write_manifest(store: RunStore, bench: Bench, config: Mapping[str, Any], see
     """manifest.json of a new run; where it cannot be written, the run is taken away again."""
     manifest = RunManifest(
         run_id=store.run_id, created=utc_now(), config=dict(config), versions=versions(bench.compiler),
-        commit=_commit(), device=bench.machine.label, arch=bench.machine.target.arch,
+        commit=commit(), device=bench.machine.label, arch=bench.machine.target.arch,
         driver=bench.machine.driver, seed=seed, problem_hash=bench.problem.hash,
         problem_path=str(bench.problem.ref.path),
     )  # fmt: skip
@@ -242,13 +242,3 @@ def open_run(folder: Path, bench: Bench) -> RunStore:
         store.close()
         raise UserError(f"{folder} {fault}: leave --resume out to start a new run")
     return store
-
-
-def _commit() -> str | None:
-    """The commit of a source checkout; None for an installed package."""
-    here = Path(__file__).resolve().parent
-    try:
-        done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=False)
-    except OSError:
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None

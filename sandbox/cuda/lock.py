@@ -27,19 +27,26 @@ def exclusive(uuid: str, *, timeout_s: float = 300.0, folder: Path | None = None
     try:
         yield
     finally:
-        os.close(handle)
+        give_back(handle)
 
 
-def take(uuid: str, *, purpose: str = "gpu", folder: Path | None = None) -> int | None:
+def take(uuid: str, *, purpose: str = "gpu", shared: bool = False, folder: Path | None = None) -> int | None:
     """The lock of a device for a purpose as an open file, or None while somebody else has it. `gpu` is held for
-    moments, by whoever runs something; `run` for as long as a run keeps references in the device's memory."""
+    moments, by whoever runs something; `run` for as long as a run keeps references in the device's memory, and
+    `shared` by runs that each use a part of it."""
     handle = _open((folder or _folder()) / f"warpsmith-{purpose}-{uuid}.lock")
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(handle)
         return None
     return handle
+
+
+def give_back(handle: int) -> None:
+    """Gives a lock back, also where a process that was forked meanwhile still has the file open."""
+    fcntl.flock(handle, fcntl.LOCK_UN)
+    os.close(handle)
 
 
 def _folder() -> Path:

@@ -1,0 +1,305 @@
+"""The order of work: baselines first, then one search a lane, until all is done, a budget ends or somebody stops it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from warpsmith.app.suite.budget import MIN_COST, Purse
+from warpsmith.app.suite.folder import SuiteFolder
+from warpsmith.app.suite.lanes import Lane, LaneDied
+from warpsmith.app.suite.records import ProblemRow, SuiteManifest, SuiteProblem
+from warpsmith.app.suite.settings import SuiteSettings
+from warpsmith.app.suite.show import Watcher
+from warpsmith.app.suite.spent import NOTHING, Spent, spent_by_all, spent_on
+from warpsmith.app.suite.wire import BaselineJob, Job, Ready, Reply, SearchJob, Told
+from warpsmith.kernels.errors import EnvironmentError_, UserError, WarpsmithError
+from warpsmith.tools.measurement.baseline_records import ALWAYS, MAX_AUTOTUNE
+
+Stop = Literal["minutes", "evaluations", "cost", "interrupted", "machine"]
+GRACE_S = 20.0
+"""Between the wish to stop and the end by force: a step of a search takes seconds, and what it had not finished is done
+again."""
+_TRIES = 2
+"""How often a problem is begun whose lane dies."""
+_SLACK_S = 300.0
+"""A problem's process is ended so long after the time that its search may take."""
+
+
+@dataclass
+class Schedule:
+    """Runs a suite on lanes that exist."""
+
+    folder: SuiteFolder
+    settings: SuiteSettings
+    lanes: Sequence[Lane]
+    show: Watcher
+    baseline_folder: str
+    timers: int | None = None
+    """So many lanes time baselines side by side, taking turns on the device; None: all."""
+    grace_s: float = GRACE_S
+    stop: Stop | None = None
+    fault: str | None = None
+    """What this machine lacks, where that ended it."""
+    _stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    _waiting: deque[SuiteProblem] = field(default_factory=deque)
+    _evaluations: Purse = field(default_factory=lambda: Purse(None))
+    _cost: Purse = field(default_factory=lambda: Purse(None))
+    _begun: dict[str, Spent] = field(default_factory=dict)
+    """What was spent on problems before they were taken up now."""
+    _fits: list[SuiteProblem] = field(default_factory=list)
+    """Problems whose baselines want the whole memory."""
+
+    async def run(self) -> None:
+        """Until nothing is left to do or something stops it. EnvironmentError_ where the machine gives out."""
+        manifest = self.folder.manifest()
+        todo = self._todo(manifest)
+        self._open_purses(manifest)
+        timer = asyncio.create_task(self._timer()) if self.settings.minutes is not None else None
+        try:
+            tuned = [p for p in manifest.problems if self._untimed(p, (MAX_AUTOTUNE,)) and p.key in manifest.autotuned]
+            ready = await self._start(manifest, len(todo) or len(tuned))
+            if ready is None:
+                return
+            on_gpu = ready.device.startswith("gpu:")
+            if self.settings.baselines_only and not on_gpu:
+                raise EnvironmentError_("baselines are times of a GPU, and this machine offers none: warpsmith doctor")
+            if on_gpu:
+                await self._measure(todo, ALWAYS)
+            if not self.settings.baselines_only:
+                await self._search(todo)
+            if on_gpu:
+                # Last: it takes minutes a problem, and no search waits for it.
+                await self._measure(tuned, (MAX_AUTOTUNE,))
+        finally:
+            if timer is not None:
+                timer.cancel()
+            for lane in self.lanes:
+                lane.kill()
+
+    def ask_to_stop(self, why: Stop) -> None:
+        """Nothing new is begun, and lanes come to an end after their step; those that do not, are ended."""
+        self.stop = self.stop or why
+        if not self._stopping.is_set():
+            self._stopping.set()
+            for lane in self.lanes:
+                lane.drain()
+
+    def _todo(self, manifest: SuiteManifest) -> list[SuiteProblem]:
+        """Problems without an end, those that were begun first; and those whose end is not taken for the last word."""
+        retried = frozenset(self.settings.retry)
+        rows = self.folder.rows
+        open_ = [p for p in manifest.problems if p.key not in rows or rows[p.key].status in retried]
+        return sorted(open_, key=lambda problem: self.folder.run_of(problem) is None)
+
+    def _open_purses(self, manifest: SuiteManifest) -> None:
+        self._begun = {p.key: spent_on(self.folder, p) for p in manifest.problems if p.key not in self.folder.rows}
+        limited = self.settings.max_evaluations is not None or self.settings.max_cost is not None
+        spent = [spent_by_all(self.folder, problem) for problem in manifest.problems] if limited else []
+        self._evaluations = Purse(self.settings.max_evaluations, sum(one.screened for one in spent))
+        self._cost = Purse(self.settings.max_cost, sum(one.cost_usd for one in spent))
+
+    async def _timer(self) -> None:
+        assert self.settings.minutes is not None
+        await asyncio.sleep(60 * self.settings.minutes)
+        self.ask_to_stop("minutes")
+
+    async def _start(self, manifest: SuiteManifest, wanted: int) -> Ready | None:
+        """Starts the lanes that are needed and notes where they run. UserError where that is not one and the same
+        device, or not the one that the suite was begun on."""
+        self.lanes = self.lanes[: max(1, wanted)] if wanted else []
+        if not self.lanes:
+            return None
+        self.show.phase(f"starting {len(self.lanes)} processes" if len(self.lanes) > 1 else "starting a process")
+        starting = asyncio.gather(*(lane.start() for lane in self.lanes))
+        stopping = asyncio.create_task(self._stopping.wait())
+        await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if self._stopping.is_set():
+            starting.cancel()
+            with contextlib.suppress(asyncio.CancelledError, WarpsmithError):
+                await starting
+            return None
+        found = starting.result()
+        labels = dict.fromkeys(ready.device for ready in found)
+        if len(labels) > 1:
+            raise UserError(
+                f"these GPUs are of several kinds ({', '.join(labels)}): name those of one kind with --gpus"
+            )
+        if manifest.device is not None and manifest.device != found[0].device:
+            raise UserError(
+                f"{self.folder.folder} was made on {manifest.device}, this is {found[0].device}: leave --resume out to "
+                "start a new one"
+            )
+        if manifest.device is None:
+            facts = {"device": found[0].device, "driver": found[0].driver, "versions": found[0].versions}
+            self.folder.write_manifest(manifest.model_copy(update=facts))
+        self.show.ready(found[0])
+        return found[0]
+
+    # baselines
+
+    def _untimed(self, problem: SuiteProblem, modes: Sequence[str]) -> bool:
+        return any((problem.key, mode) not in self.folder.baselines for mode in modes)
+
+    async def _measure(self, problems: Sequence[SuiteProblem], modes: tuple[str, ...]) -> None:
+        """Compiles in all lanes, then times in a few; what wants the whole memory at the end, one at a time."""
+        # What is timed already may still have to be compiled: a search times its candidates next to torch.compile's.
+        await self._baselines("compile", problems, modes, self.lanes)
+        untimed = [problem for problem in problems if self._untimed(problem, modes)]
+        await self._baselines("time", untimed, modes, self.lanes[: self.timers])
+        again, self._fits = self._fits, []
+        await self._baselines("time", again, modes, self.lanes[:1], last=True)
+
+    async def _baselines(
+        self, kind: Literal["compile", "time"], problems: Sequence[SuiteProblem], modes: tuple[str, ...],
+        lanes: Sequence[Lane], *, last: bool = False,
+    ) -> None:  # fmt: skip
+        queue = deque(problems)
+        if queue and not self._stopping.is_set():
+            self.show.stage(f"{kind} baselines", len(queue))
+
+        async def work(lane: Lane) -> None:
+            while queue and not self._stopping.is_set():
+                problem = queue.popleft()
+                job = BaselineJob(
+                    kind=kind, problem=problem, mode=self.settings.mode, modes=modes, folder=self.baseline_folder,
+                    last=last,
+                )  # fmt: skip
+                reply = await self._ask(lane, problem, job)
+                for record in reply.baselines:
+                    self.folder.keep_baseline(problem.key, record)
+                if reply.short_of_memory:
+                    self._fits.append(problem)
+                if reply.failure is not None:
+                    self.show.note(f"{problem.key}: baselines were not measured: {reply.failure}")
+                self.show.step(problem, kind)
+
+        await asyncio.gather(*(work(lane) for lane in lanes))
+
+    # searches
+
+    async def _search(self, todo: Sequence[SuiteProblem]) -> None:
+        self._waiting = deque(todo)
+        if todo and not self._stopping.is_set():
+            self.show.stage("search", len(todo))
+        await asyncio.gather(*(self._lane(lane) for lane in self.lanes))
+        if self.fault is not None:
+            raise EnvironmentError_(f"{self.fault}; what was finished is kept: --resume {self.folder.folder}")
+
+    async def _lane(self, lane: Lane) -> None:
+        """One problem after another."""
+        while self._waiting and not self._stopping.is_set():
+            problem = self._waiting.popleft()
+            job = self._job(problem)
+            if job is None:
+                return
+            self.folder.event("started", key=problem.key)
+            reply = await self._tried(lane, problem, job)
+            self._settle(problem, job, reply)
+
+    def _job(self, problem: SuiteProblem) -> SearchJob | None:
+        """The search of a problem within what is left; None, and a stop, where that is nothing."""
+        settings, before = self.settings, self._begun.get(problem.key, NOTHING)
+        waiting = len(self._waiting) + 1
+        more = self._evaluations.reserve(problem.key, max(0, settings.budget - before.screened), waiting, 0)
+        if more is None or (settings.budget > before.screened and more < 1):
+            self._no_more("evaluations")
+            return None
+        wish = settings.problem_max_cost
+        wish = max(0.0, wish - before.cost_usd) if wish is not None else None
+        cost = self._cost.reserve(problem.key, wish, waiting, 0.0 if wish == 0.0 else MIN_COST)
+        if cost is None:
+            self._evaluations.settle(problem.key, 0)
+            self._no_more("cost")
+            return None
+        retried = problem.key in self.folder.rows and self.folder.rows[problem.key].status != "crashed"
+        run = None if retried else self.folder.run_of(problem)
+        return SearchJob(
+            problem=problem, mode=settings.mode, policy=settings.policy, budget=before.screened + int(more),
+            verdicts=settings.verdicts, counters=settings.counters, minutes=settings.problem_minutes,
+            max_cost=None if cost == float("inf") else before.cost_usd + cost, price=settings.price,
+            seed=settings.seed, home=str(self.folder.home(problem).resolve()),
+            resume=str(run.resolve()) if run is not None else None,
+        )  # fmt: skip
+
+    def _no_more(self, why: Stop) -> None:
+        """A budget of the suite is used up: problems under way come to their end."""
+        self.stop = self.stop or why
+        self._waiting.clear()
+
+    async def _tried(self, lane: Lane, problem: SuiteProblem, job: SearchJob) -> Reply:
+        """The reply, where need be from a second process: the first may have died of something else."""
+        for turn in range(_TRIES):
+            reply = await self._ask(lane, problem, job, within_s=60 * self.settings.problem_minutes + _SLACK_S)
+            if reply.failure is None or turn == _TRIES - 1 or self._stopping.is_set():
+                break
+            run = self.folder.run_of(problem)
+            job = job.model_copy(update={"resume": str(run.resolve()) if run is not None else None})
+        if reply.failure is not None and not self._stopping.is_set():
+            reply = reply.model_copy(update={"row": self._crashed(problem, reply.failure)})
+        return reply
+
+    async def _ask(self, lane: Lane, problem: SuiteProblem, job: Job, *, within_s: float | None = None) -> Reply:
+        """The lane's reply. One that dies, does not end or does not stop when it is told to is replaced."""
+        self.show.started(lane, problem, job.kind)
+
+        def tell(told: Told) -> None:
+            self.show.told(lane, problem, told)
+
+        asked = asyncio.create_task(lane.do(job, tell))
+        stopping = asyncio.create_task(self._stopping.wait())
+        reply = Reply(stopped=True)
+        try:
+            done, _ = await asyncio.wait((asked, stopping), timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+            if stopping in done and asked not in done:
+                done, _ = await asyncio.wait((asked,), timeout=self.grace_s)
+            elif not done:
+                reply = Reply(failure=f"no end within {within_s:g} s")
+            if asked in done:
+                reply = asked.result()
+        except LaneDied as error:
+            reply = Reply(failure=f"its process died: {error}")
+        finally:
+            stopping.cancel()
+            if not asked.done():
+                asked.cancel()
+            with contextlib.suppress(asyncio.CancelledError, LaneDied):
+                await asked
+        if reply.failure is not None or (reply.stopped and not asked.done()) or asked.cancelled():
+            await self._replace(lane)
+        self.show.ended(lane)
+        return reply
+
+    async def _replace(self, lane: Lane) -> None:
+        lane.kill()
+        if not self._stopping.is_set():
+            await lane.start()
+
+    def _settle(self, problem: SuiteProblem, job: SearchJob, reply: Reply) -> None:
+        """Books what the problem used, and writes its row."""
+        before = self._begun.get(problem.key, NOTHING)
+        row = reply.row
+        used = spent_on(self.folder, problem) if row is None else Spent(row.screened, reply.cost_usd)
+        self._evaluations.settle(problem.key, max(0, used.screened - before.screened))
+        self._cost.settle(problem.key, max(0.0, used.cost_usd - before.cost_usd))
+        if reply.machine is not None:
+            self.fault = reply.machine
+            self.ask_to_stop("machine")
+        elif row is not None:
+            self.folder.append(row)
+            self.folder.event("ended", key=problem.key, status=row.status)
+            self.show.row(problem, row)
+        elif reply.stopped or self._stopping.is_set():
+            self.folder.event("stopped", key=problem.key)
+
+    def _crashed(self, problem: SuiteProblem, why: str) -> ProblemRow:
+        used, run = spent_on(self.folder, problem), self.folder.run_of(problem)
+        return ProblemRow(
+            key=problem.key, status="crashed", reason=why, screened=used.screened,
+            run=str(run.relative_to(self.folder.folder)) if run is not None else None,
+        )  # fmt: skip
