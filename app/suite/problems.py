@@ -143,7 +143,7 @@ def _problem(target: str, overrides: dict[str, str], *, where: str) -> SuiteProb
     if not file.is_file():
         raise UserError(where)
     called = target[len(str(file)) :] if target.startswith(str(file)) else ""
-    folder, numbered = _LEVEL.fullmatch(file.parent.name), _NUMBERED.fullmatch(file.stem)
+    folder, numbered = _LEVEL.fullmatch(file.resolve().parent.name), _NUMBERED.fullmatch(file.stem)
     level = int(folder[1]) if folder and numbered else None
     number = int(numbered[1]) if numbered else None
     name = file.stem + called.replace(":", ".")

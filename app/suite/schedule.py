@@ -61,7 +61,9 @@ class Schedule:
         self._open_purses(manifest)
         timer = asyncio.create_task(self._timer()) if self.settings.minutes is not None else None
         try:
-            tuned = [p for p in manifest.problems if self._untimed(p, (MAX_AUTOTUNE,)) and p.key in manifest.autotuned]
+            tuned = [p for p in manifest.problems if p.key in manifest.autotuned and self._untimed(p, (MAX_AUTOTUNE,))]
+            if manifest.device is not None and not manifest.device.startswith("gpu:"):
+                tuned = []
             ready = await self._start(manifest, len(todo) or len(tuned))
             if ready is None:
                 return

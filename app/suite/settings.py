@@ -99,7 +99,7 @@ def as_before(settings: SuiteSettings, config: Mapping[str, Any], folder: Path) 
     for name in ("targets", "filters", "price", "gpus"):
         known[name] = tuple(known.get(name) or ())
     for name in ("out", "baselines"):
-        known[name] = Path(known[name]) if known.get(name) else getattr(SuiteSettings, name, None)
+        known[name] = Path(known[name]) if known.get(name) else None
     known["out"] = folder.parent
     for name in sorted(settings.given - RENEWABLE):
         value = getattr(settings, name, None)
