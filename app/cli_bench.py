@@ -40,6 +40,9 @@ FilterOpt = Annotated[
     list[str] | None, typer.Option("--filter", help="Part of a problem's name; repeatable: any of them.")
 ]
 PolicyOpt = Annotated[str, typer.Option("--policy", help="As for optimize.")]
+VerdictsOpt = Annotated[
+    int, typer.Option("--verdicts", min=1, help="Full verdicts a problem; the last is kept for the naive kernel.")
+]
 MaxEvaluationsOpt = Annotated[
     int | None, typer.Option("--max-evaluations", min=1, help="Evaluations of the whole suite, all calls together.")
 ]
@@ -75,6 +78,10 @@ WorkersOpt = Annotated[
     int | None,
     typer.Option("--workers", min=1, max=256, help="Problems under way at once (default: by cores, GPUs)."),
 ]
+SeatsOpt = Annotated[
+    int,
+    typer.Option("--seats", min=1, max=8, help="Problems that share one GPU's memory; timing stays exclusive."),
+]
 SuiteJobsOpt = Annotated[
     int | None,
     typer.Option("--jobs", min=1, max=256, help="Compilers and emulator workers, all workers together."),
@@ -89,11 +96,12 @@ def bench(
     filter_: FilterOpt = None,
     device: DeviceOpt = DeviceChoice.auto,
     gpus: Annotated[str | None, typer.Option("--gpus", help="Which GPUs, e.g. 0,1 (default: the first).")] = None,
+    seats: SeatsOpt = 2,
     arch: ArchOpt = None,
     mode: ModeOpt = Mode.eval,
     policy: PolicyOpt = "builtin",
     budget: Annotated[int, typer.Option("--budget", min=1, help="Evaluations a problem.")] = 32,
-    verdicts: Annotated[int, typer.Option("--verdicts", min=1, help="Full verdicts a problem.")] = 2,
+    verdicts: VerdictsOpt = 3,
     max_evaluations: MaxEvaluationsOpt = None,
     minutes: MinutesOpt = None,
     problem_minutes: ProblemMinutesOpt = 20.0,
@@ -127,8 +135,8 @@ def bench(
         mode=mode.value, policy=policy, budget=budget, verdicts=verdicts, counters=counters.value, minutes=minutes,
         problem_minutes=problem_minutes, max_cost=max_cost, problem_max_cost=problem_max_cost,
         max_evaluations=max_evaluations, price=tuple(price or ()), seed=seed, out=out, workers=workers,
-        gpus=_numbers(gpus), jobs=jobs, baselines=baselines, baselines_only=baselines_only, max_autotune=max_autotune,
-        resume=resume, retry=_ends(retry), given=said - {"json", "jsonl", "quiet"},
+        gpus=_numbers(gpus), seats=seats, jobs=jobs, baselines=baselines, baselines_only=baselines_only,
+        max_autotune=max_autotune, resume=resume, retry=_ends(retry), given=said - {"json", "jsonl", "quiet"},
     )  # fmt: skip
     with suite_display(json=json, jsonl=jsonl, quiet=quiet) as display:
         raise typer.Exit(run_bench(settings, display))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,8 @@ from warpsmith.kernels.environment import positive_number
 VARIABLE = "WARPSMITH_GPU_SEATS"
 """Environment variable: how many runs share the GPU, each with its part of the memory. `bench` sets it for its own."""
 _STEP_S = 0.05
+_AGAIN_S = 30.0
+"""A suite takes a process for lost that says nothing for very long."""
 
 Notify = Callable[[str, dict[str, Any]], None]
 
@@ -29,29 +32,33 @@ class Lease:
         self._handles: list[int] = []
 
     async def take(self, notify: Notify | None, *, seat: bool = True) -> None:
-        """Waits for the device. Runs that share it exclude those that want it whole, and wait for a seat unless `seat`
-        says that they hold little for moments only."""
+        """Waits for the device, saying so now and then. Runs that share it exclude those that want it whole, and wait
+        for a seat unless `seat` says that they hold little for moments only."""
         from warpsmith.sandbox.cuda.lock import take
 
         count = seats()
-        await self._first([("run", count > 1)], notify, take)
-        if count > 1 and seat:
-            await self._first([(f"seat{number}", False) for number in range(count)], None, take)
+        try:
+            await self._first([("run", count > 1)], notify, take)
+            if count > 1 and seat:
+                await self._first([(f"seat{number}", False) for number in range(count)], notify, take)
+        except BaseException:
+            self.give_back()
+            raise
 
     async def _first(
         self, purposes: list[tuple[str, bool]], notify: Notify | None, take: Callable[..., int | None]
     ) -> None:
         """Waits for the first of these locks that nobody holds."""
-        told = False
+        said = 0.0
         while True:
             for purpose, shared in purposes:
                 handle = take(self._uuid, purpose=purpose, shared=shared)
                 if handle is not None:
                     self._handles.append(handle)
                     return
-            if notify is not None and not told:
+            if notify is not None and (not said or (time.monotonic() - said > _AGAIN_S and VARIABLE in os.environ)):
                 notify("phase", {"text": "another run has the GPU; waiting for it to end"})
-                told = True
+                said = time.monotonic()
             await asyncio.sleep(_STEP_S)
 
     def give_back(self) -> None:

@@ -29,7 +29,8 @@ from warpsmith.tools.runs.store import utc_now
 from warpsmith.tools.workers import preload_modules, worker_environment
 
 _TIMEOUT_S = 600.0
-_AUTOTUNE_S = 1500.0
+_AUTOTUNE_S = 840.0
+"""Less than the silence after which a lane is taken for lost."""
 _JOBS = "warpsmith.tools.measurement.baseline_jobs"
 
 
@@ -51,7 +52,11 @@ def measure(job: BaselineJob, desk: Desk, display: Display) -> Reply:
             return Reply(baselines=tuple(known.values()))
         memory = {VARIABLE: desk.whole_memory} if job.last else {}
         display.phase(f"timing {', '.join(missing)}")
-        timed = [Timed.model_validate(one) for one in asyncio.run(_call(bench, "time_job", missing, memory))]
+        timed = [Timed.model_validate(one) for one in asyncio.run(_call(bench, "time_job", missing, memory, display))]
+    except UserError as error:
+        # What does not fit into this share of the memory may fit into all of it.
+        again = job.kind == "time" and not job.last
+        return Reply(baselines=tuple(known.values()), short_of_memory=again, failure=None if again else str(error))
     except (EnvironmentError_, SandboxError) as error:
         return Reply(baselines=tuple(known.values()), failure=str(error))
     return _kept(job, timed, keys, folder, list(known.values()))
@@ -70,7 +75,7 @@ def _compiled(bench: Bench, modes: list[str], keys: dict[str, BaselineKey], disp
     if not modes:
         return Reply()
     display.phase(f"compiling {', '.join(modes)}")
-    failed = asyncio.run(_call(bench, "compile_job", modes, {}))
+    failed = asyncio.run(_call(bench, "compile_job", modes, {}, display))
     for mode in modes:
         if mode not in failed:
             _mark(keys[mode])
@@ -96,20 +101,23 @@ def _kept(
     return Reply(baselines=(*known, *found), short_of_memory=again)
 
 
-async def _call(bench: Bench, job: str, modes: list[str], environment: dict[str, str]) -> Any:
+async def _call(bench: Bench, job: str, modes: list[str], environment: dict[str, str], display: Display) -> Any:
     """Runs a job in a fresh worker process, which ends with it and gives all memory back."""
     target = bench.machine.target
     payload = {
         "problem": bench.problem.ref.model_dump(mode="json"), "modes": modes,
         "target": target.model_copy(update={"index": 0}).model_dump(mode="json"),
     }  # fmt: skip
+    if MAX_AUTOTUNE in modes:
+        # It tries dozens of kernels an operator, on a sample of problems: more compilers than lanes pay here.
+        environment = environment | {"TORCHINDUCTOR_COMPILE_THREADS": "4"}
     worker = Worker(
         preload=preload_modules(target), environment=worker_environment(target) | environment,
         policy=runner_policy(target, bench.problem.ref, bench.compiler.cache_dir),
     )  # fmt: skip
     lease = Lease(identity(target.index).uuid)
     async with worker:
-        await lease.take(None, seat=job == "time_job")
+        await lease.take(lambda _, data: display.phase(data["text"]), seat=job == "time_job")
         try:
             timeout_s = _AUTOTUNE_S if MAX_AUTOTUNE in modes else _TIMEOUT_S
             return await worker.call(f"{_JOBS}:{job}", payload, timeout_s=timeout_s)

@@ -30,10 +30,8 @@ from warpsmith.kernels.records import SCHEMA_VERSION
 from warpsmith.tools.measurement.baseline_records import BaselineFolder
 from warpsmith.tools.runs.store import utc_now
 
-GPU_LANES = 8
-"""Problems under way on one GPU: one or two hold it, the others are read, traced and compiled meanwhile."""
-GPU_SEATS = 2
-"""So many of them keep references in the GPU's memory, each in its half: one compiles while the other is judged."""
+GPU_LANES = 12
+"""Problems under way on one GPU: a few hold it, the others are read, traced and compiled meanwhile."""
 CPU_LANES = 4
 NOTHING_VERIFIED, BUDGET_ENDED = 1, 3
 
@@ -51,7 +49,7 @@ def run_bench(settings: SuiteSettings, display: Display) -> int:
         display.phase(f"{len(manifest.problems)} problems in {folder.folder}")
         schedule = Schedule(
             folder, settings, _lanes(settings, folder.folder), watcher, str(_baselines(settings)),
-            timers=GPU_SEATS * max(1, len(settings.gpus)),
+            timers=settings.seats * max(1, len(settings.gpus)),
         )  # fmt: skip
         try:
             asyncio.run(_run(schedule))
@@ -111,13 +109,14 @@ def _lanes(settings: SuiteSettings, folder: Path) -> list[Lane]:
     gpus: tuple[int | None, ...] = (settings.gpus or (None,)) if on_gpu else (None,)
     if settings.gpus and not on_gpu:
         raise EnvironmentError_("no usable NVIDIA GPU here: `warpsmith doctor` says why; or leave --gpus out")
-    most = len(gpus) * GPU_LANES if on_gpu else CPU_LANES
-    count = settings.workers or max(1, min(most, usable_cores() // 2))
-    seats = min(GPU_SEATS, -(-count // len(gpus))) if on_gpu else 1
+    # Without a GPU every lane has emulators that want cores; with one, most lanes wait.
+    most = min(len(gpus) * GPU_LANES, usable_cores() * 3 // 4) if on_gpu else min(CPU_LANES, usable_cores() // 2)
+    count = settings.workers or max(1, most)
+    seats = min(settings.seats, -(-count // len(gpus))) if on_gpu else 1
     setup = Setup(
         device=settings.device, arch=settings.arch, memory_shares=seats, policy=settings.policy, price=settings.price,
         capped=settings.max_cost is not None or settings.problem_max_cost is not None,
-        jobs=max(2, 2 * jobs // count) if on_gpu else max(1, jobs // count),
+        jobs=max(2, jobs // (seats * len(gpus))) if on_gpu else max(1, jobs // count),
     )  # fmt: skip
     logs = folder / "logs"
     return [LaneProcess(n, setup, logs / f"lane{n}.log", gpu=gpus[n % len(gpus)]) for n in range(count)]

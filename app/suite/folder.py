@@ -113,10 +113,7 @@ class SuiteFolder:
         for file in (self._rows, self._events, self._baselines):
             file.mend()
         self.rows = read_rows(self.folder)
-        for number, line in self._baselines.numbered():
-            with _explained(self.folder / BASELINES, number):
-                kept = _KeptBaseline.model_validate_json(line)
-                self.baselines[kept.key, kept.record.mode] = kept.record
+        self.baselines = read_baselines(self.folder)
 
 
 class _KeptBaseline(Record):
@@ -158,6 +155,16 @@ def read_rows(folder: Path) -> dict[str, ProblemRow]:
             row = ProblemRow.model_validate_json(line)
             rows[row.key] = row
     return rows
+
+
+def read_baselines(folder: Path) -> dict[tuple[str, str], BaselineRecord]:
+    """The baselines that the suite was held against, by key and mode."""
+    found: dict[tuple[str, str], BaselineRecord] = {}
+    for number, line in JsonLines(folder / BASELINES, durable=False).numbered():
+        with _explained(folder / BASELINES, number):
+            kept = _KeptBaseline.model_validate_json(line)
+            found[kept.key, kept.record.mode] = kept.record
+    return found
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from warpsmith.app.suite.wire import Job, Ready, Reply, Setup, Told
 from warpsmith.kernels.errors import EnvironmentError_, SandboxError, UserError
 from warpsmith.sandbox.spawn import spawn
+from warpsmith.tools.lease import VARIABLE as SEATS_VARIABLE
 
 Tell = Callable[[Told], None]
 _START_S = 300.0
@@ -121,8 +122,10 @@ class LaneProcess:
         if self.gpu is not None:
             visible = [one for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one]
             environment["CUDA_VISIBLE_DEVICES"] = visible[self.gpu] if self.gpu < len(visible) else str(self.gpu)
-        if self._setup.memory_shares > 1:
-            environment["WARPSMITH_GPU_SEATS"] = str(self._setup.memory_shares)
+        if self.gpu is not None or self._setup.memory_shares > 1:
+            environment[SEATS_VARIABLE] = str(self._setup.memory_shares)
+        # Lanes compile side by side: a pool of compilers in each would cost more than it saves.
+        environment.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
         # What the lane prints is read when it has died.
         environment["PYTHONUNBUFFERED"] = "1"
         return environment

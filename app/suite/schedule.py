@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -26,8 +27,9 @@ GRACE_S = 20.0
 again."""
 _TRIES = 2
 """How often a problem is begun whose lane dies."""
-_SLACK_S = 300.0
-"""A problem's process is ended so long after the time that its search may take."""
+SILENCE_S = 900.0
+"""A lane that says nothing for so long is ended: a step of a search takes minutes at the most, and one that waits for
+the device says so."""
 
 
 @dataclass
@@ -42,6 +44,7 @@ class Schedule:
     timers: int | None = None
     """So many lanes time baselines side by side, taking turns on the device; None: all."""
     grace_s: float = GRACE_S
+    silence_s: float = SILENCE_S
     stop: Stop | None = None
     fault: str | None = None
     """What this machine lacks, where that ended it."""
@@ -237,7 +240,7 @@ class Schedule:
     async def _tried(self, lane: Lane, problem: SuiteProblem, job: SearchJob) -> Reply:
         """The reply, where need be from a second process: the first may have died of something else."""
         for turn in range(_TRIES):
-            reply = await self._ask(lane, problem, job, within_s=60 * self.settings.problem_minutes + _SLACK_S)
+            reply = await self._ask(lane, problem, job)
             if reply.failure is None or turn == _TRIES - 1 or self._stopping.is_set():
                 break
             run = self.folder.run_of(problem)
@@ -246,41 +249,52 @@ class Schedule:
             reply = reply.model_copy(update={"row": self._crashed(problem, reply.failure)})
         return reply
 
-    async def _ask(self, lane: Lane, problem: SuiteProblem, job: Job, *, within_s: float | None = None) -> Reply:
-        """The lane's reply. One that dies, does not end or does not stop when it is told to is replaced."""
+    async def _ask(self, lane: Lane, problem: SuiteProblem, job: Job) -> Reply:
+        """The lane's reply. One that dies, goes silent or does not stop when it is told to is replaced."""
         self.show.started(lane, problem, job.kind)
+        heard = [time.monotonic()]
 
         def tell(told: Told) -> None:
+            heard.append(time.monotonic())
             self.show.told(lane, problem, told)
 
         asked = asyncio.create_task(lane.do(job, tell))
-        stopping = asyncio.create_task(self._stopping.wait())
-        reply = Reply(stopped=True)
+        reply, lost = Reply(stopped=True), False
         try:
-            done, _ = await asyncio.wait((asked, stopping), timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
-            if stopping in done and asked not in done:
-                done, _ = await asyncio.wait((asked,), timeout=self.grace_s)
-            elif not done:
-                reply = Reply(failure=f"no end within {within_s:g} s")
-            if asked in done:
+            done = await self._heard_out(asked, heard)
+            lost = not done
+            if done:
                 reply = asked.result()
+            elif not self._stopping.is_set():
+                reply = Reply(failure=f"its process said nothing for {self.silence_s:g} s")
         except LaneDied as error:
-            reply = Reply(failure=f"its process died: {error}")
+            reply, lost = Reply(failure=f"its process died: {error}"), True
         finally:
-            stopping.cancel()
-            if not asked.done():
-                asked.cancel()
+            asked.cancel()
+        if lost:
+            lane.kill()
             with contextlib.suppress(asyncio.CancelledError, LaneDied):
                 await asked
-        if reply.failure is not None or (reply.stopped and not asked.done()) or asked.cancelled():
-            await self._replace(lane)
+            if not self._stopping.is_set():
+                await lane.start()
         self.show.ended(lane)
         return reply
 
-    async def _replace(self, lane: Lane) -> None:
-        lane.kill()
-        if not self._stopping.is_set():
-            await lane.start()
+    async def _heard_out(self, asked: asyncio.Task[Reply], heard: Sequence[float]) -> bool:
+        """Whether there is an answer: False after a silence, and a while after the wish to stop."""
+        stopping = asyncio.create_task(self._stopping.wait())
+        try:
+            while not stopping.done():
+                left = heard[-1] + self.silence_s - time.monotonic()
+                if left <= 0:
+                    return asked.done()
+                await asyncio.wait((asked, stopping), timeout=left, return_when=asyncio.FIRST_COMPLETED)
+                if asked.done():
+                    return True
+            await asyncio.wait((asked,), timeout=self.grace_s)
+            return asked.done()
+        finally:
+            stopping.cancel()
 
     def _settle(self, problem: SuiteProblem, job: SearchJob, reply: Reply) -> None:
         """Books what the problem used, and writes its row."""

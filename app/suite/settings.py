@@ -15,8 +15,8 @@ Wanted = Literal["best", "all", "none"]
 
 RENEWABLE = frozenset(
     {
-        "minutes", "max_cost", "max_evaluations", "workers", "gpus", "jobs", "retry", "resume", "baselines_only",
-        "price", "baselines",
+        "minutes", "max_cost", "max_evaluations", "workers", "gpus", "seats", "jobs", "retry", "resume",
+        "baselines_only", "price", "baselines",
     }
 )  # fmt: skip
 """What every call may say anew; anything else a suite run keeps to its end."""
@@ -36,8 +36,8 @@ class SuiteSettings:
     policy: str = "builtin"
     budget: int = 32
     """Evaluations a problem."""
-    verdicts: int = 2
-    """Full verdicts a problem."""
+    verdicts: int = 3
+    """Full verdicts a problem: the best two, and one that is kept for the naive kernel in case both fail."""
     counters: Wanted = "none"
     minutes: float | None = None
     """Wall clock of this call."""
@@ -54,6 +54,8 @@ class SuiteSettings:
     workers: int | None = None
     """Problems under way at once."""
     gpus: tuple[int, ...] = ()
+    seats: int = 2
+    """Problems that keep references in one GPU's memory, each in its share: one compiles while another is judged."""
     jobs: int | None = None
     """Compilers side by side, of all workers together."""
     baselines: Path | None = None

@@ -1,4 +1,4 @@
-"""One process at a time measures on a device."""
+"""One process at a time measures on a device; those that measure nothing may share it."""
 
 from __future__ import annotations
 
@@ -16,18 +16,33 @@ _STEP_S = 0.002
 
 
 @contextlib.contextmanager
-def exclusive(uuid: str, *, timeout_s: float = 300.0, folder: Path | None = None) -> Iterator[None]:
-    """Holds the lock of a device, across processes and users; SandboxTimeout if others keep it for too
-    long. The system gives it back when the process ends, however that happens."""
+def exclusive(
+    uuid: str, *, shared: bool = False, timeout_s: float = 300.0, folder: Path | None = None
+) -> Iterator[None]:
+    """Holds the lock of a device, across processes and users; `shared` with others who share it, as those do that run
+    something and time nothing. SandboxTimeout if others keep it for too long. The system gives it back when the process
+    ends, however that happens."""
     deadline = time.monotonic() + timeout_s
-    while (handle := take(uuid, folder=folder)) is None:
-        if time.monotonic() > deadline:
-            raise SandboxTimeout(f"the GPU {uuid} was in use for {timeout_s:g} s")
-        time.sleep(_STEP_S)
+    # Who waits keeps later ones from entering: shared holders that follow each other would let nobody time anything.
+    turn = _wait(uuid, "turn", deadline, timeout_s, shared=False, folder=folder)
+    try:
+        handle = _wait(uuid, "gpu", deadline, timeout_s, shared=shared, folder=folder)
+    finally:
+        give_back(turn)
     try:
         yield
     finally:
         give_back(handle)
+
+
+def _wait(
+    uuid: str, purpose: str, deadline: float, timeout_s: float, *, shared: bool, folder: Path | None
+) -> int:  # fmt: skip
+    while (handle := take(uuid, purpose=purpose, shared=shared, folder=folder)) is None:
+        if time.monotonic() > deadline:
+            raise SandboxTimeout(f"the GPU {uuid} was in use for {timeout_s:g} s")
+        time.sleep(_STEP_S)
+    return handle
 
 
 def take(uuid: str, *, purpose: str = "gpu", shared: bool = False, folder: Path | None = None) -> int | None:

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.scripts import benchmark
 
 from warpsmith.app.suite.figures import BEST, figures, geomean, members, ratios
 from warpsmith.app.suite.files import COLUMNS, csv_text, write_files
+from warpsmith.app.suite.folder import SuiteFolder
 from warpsmith.app.suite.records import ProblemRow, SuiteManifest, SuiteProblem
 from warpsmith.app.suite.words import summary_text
 from warpsmith.kernels.records import Quantiles, Speedup
@@ -173,3 +175,22 @@ def test_baselines_are_found_by_all_that_they_depend_on(tmp_path: Path) -> None:
         assert folder.get(one.key.model_copy(update=change)) is None
     (tmp_path / "kept" / f"{one.key.name}.json").write_text("{")
     assert folder.get(one.key) is None
+
+
+def test_a_page_of_tables_is_made_from_the_folder_alone(tmp_path: Path, rows: dict[str, ProblemRow]) -> None:
+    tables = benchmark("suite_table").tables
+    with SuiteFolder.create("t", tmp_path) as folder:
+        folder.write_manifest(manifest(1, 2, 3, 4, 5, 6).model_copy(update={"autotuned": ("L1-001_P",)}))
+        for one in rows.values():
+            folder.append(one)
+        folder.keep_baseline("L1-001_P", record("L1-001_P", "max-autotune", (2.0, 2.0), (4.0, 4.0)))
+        table = tmp_path / "families.csv"
+        table.write_text("level,id,family\n1,1,activation\n1,2,activation\n")
+        page = tables("Title", folder.folder, table, frozenset())
+    assert page.startswith("# Title\n")
+    assert "| level 1 | eager | 2.000 (2) | 1.320 (5) | 1.320 | 20% | 20% | 20% |" in page
+    assert "on a sample of 1 problems" in page
+    assert "| activation | compile | 1.000 (2) |" in page
+    assert "| L1-003_P | map, library, exact | 0.0100 ms measured | 100.000 [99.000, 101.000] |" in page
+    assert "| L1-004_P | map, own, exact, not payable |" in page
+    assert "- 1 not planned: cumsum is not there yet" in page

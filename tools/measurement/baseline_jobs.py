@@ -52,7 +52,7 @@ def time_job(payload: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _opened(payload: Mapping[str, Any]) -> tuple[Session, InputSet]:
     session = session_for(payload)
-    with session.alone():
+    with session.alone(shared=True):
         inputs = session.input_set("shipped") or session.input_set("normal")
     if inputs is None:
         raise EnvironmentError_(f"the module gives no usable result on this device: {session.dropped}")
