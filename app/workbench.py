@@ -26,9 +26,10 @@ from warpsmith.kernels.plan import Plan, plan
 from warpsmith.kernels.problem import Problem, load_problem
 from warpsmith.kernels.records import Candidate, CompileReport, RunManifest
 from warpsmith.tools.compile import Compiler
-from warpsmith.tools.evaluate import Evaluator
+from warpsmith.tools.evaluate import Evaluator, Limits
 from warpsmith.tools.foreign import Foreign
 from warpsmith.tools.judge import scratch_limit
+from warpsmith.tools.lease import seats
 from warpsmith.tools.operands import Operand, operands_of
 from warpsmith.tools.outcomes import Roof, roof_of
 from warpsmith.tools.profiling.insight import Insight, Wanted
@@ -115,7 +116,7 @@ class Bench:
         return Evaluator(
             self.problem.ref, self.problem.hash, self.machine.target, self.compiler, store=store, estimate=estimate,
             roof=roof, jobs=self.jobs, notify=notify, hidden=hidden, cross=self._cross(specs),
-            insight=Insight(self.machine.model, self._profiled(counters)), foreign=self.foreign,
+            insight=Insight(self.machine.model, self._profiled(counters)), foreign=self.foreign, limits=_limits(),
         )  # fmt: skip
 
     def _profiled(self, counters: Wanted) -> Wanted:
@@ -133,6 +134,11 @@ class Bench:
     def _hidden(self, specs: Mapping[str, KernelSpec], kind: str) -> HiddenShapes:
         """Shapes beyond the declared one. Judging what no template made needs no graph."""
         return HiddenShapes(self.problem, self.graph if specs else None, specs, BUDGETS[kind])
+
+
+def _limits() -> Limits | None:
+    """Deadlines of a run that shares its GPU: the turns of others, with their torch.compile, count towards them."""
+    return Limits(prepare_s=900.0, verify_s=600.0, time_s=900.0) if seats() > 1 else None
 
 
 def open_bench(

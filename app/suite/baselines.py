@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import importlib.metadata
+from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +33,15 @@ from warpsmith.tools.workers import preload_modules, worker_environment
 _TIMEOUT_S = 600.0
 _AUTOTUNE_S = 840.0
 """Less than the silence after which a lane is taken for lost."""
+Call = Callable[[Bench, str, list[str], dict[str, str]], Coroutine[Any, Any, Any]]
+"""Runs a job (its name, the modes, variables of its process) for a problem in a worker process."""
 _JOBS = "warpsmith.tools.measurement.baseline_jobs"
 
 
-def measure(job: BaselineJob, desk: Desk, display: Display) -> Reply:
+def measure(job: BaselineJob, desk: Desk, display: Display, call: Call | None = None) -> Reply:
     """The records of a problem's modes (`time`), or warm caches (`compile`). A problem that is refused here is refused
-    by its search, which says why; a process that fails leaves its modes unmeasured."""
+    by its search, which says why; a process that fails leaves its modes unmeasured. `call` stands for the worker."""
+    call = call or partial(_call, display)
     try:
         bench = desk.bench(job.problem.path, job.problem.overrides, job.mode)
     except UserError:
@@ -46,13 +51,13 @@ def measure(job: BaselineJob, desk: Desk, display: Display) -> Reply:
     known = {mode: found for mode, key in keys.items() if (found := folder.get(key)) is not None}
     try:
         if job.kind == "compile":
-            return _compiled(bench, [mode for mode in keys if not _is_warm(keys[mode])], keys, display)
+            return _compiled(bench, [mode for mode in keys if not _is_warm(keys[mode])], keys, display, call)
         missing = [mode for mode in keys if mode not in known]
         if not missing:
             return Reply(baselines=tuple(known.values()))
         memory = {VARIABLE: desk.whole_memory} if job.last else {}
         display.phase(f"timing {', '.join(missing)}")
-        timed = [Timed.model_validate(one) for one in asyncio.run(_call(bench, "time_job", missing, memory, display))]
+        timed = [Timed.model_validate(one) for one in asyncio.run(call(bench, "time_job", missing, memory))]
     except UserError as error:
         # What does not fit into this share of the memory may fit into all of it.
         again = job.kind == "time" and not job.last
@@ -70,12 +75,12 @@ def key_of(bench: Bench, mode: str) -> BaselineKey:
     )  # fmt: skip
 
 
-def _compiled(bench: Bench, modes: list[str], keys: dict[str, BaselineKey], display: Display) -> Reply:
+def _compiled(bench: Bench, modes: list[str], keys: dict[str, BaselineKey], display: Display, call: Call) -> Reply:
     """Compiles what this machine's cache does not hold yet."""
     if not modes:
         return Reply()
     display.phase(f"compiling {', '.join(modes)}")
-    failed = asyncio.run(_call(bench, "compile_job", modes, {}, display))
+    failed = asyncio.run(call(bench, "compile_job", modes, {}))
     for mode in modes:
         if mode not in failed:
             _mark(keys[mode])
@@ -101,7 +106,7 @@ def _kept(
     return Reply(baselines=(*known, *found), short_of_memory=again)
 
 
-async def _call(bench: Bench, job: str, modes: list[str], environment: dict[str, str], display: Display) -> Any:
+async def _call(display: Display, bench: Bench, job: str, modes: list[str], environment: dict[str, str]) -> Any:
     """Runs a job in a fresh worker process, which ends with it and gives all memory back."""
     target = bench.machine.target
     payload = {

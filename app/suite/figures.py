@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from warpsmith.app.suite.records import ProblemRow, SuiteManifest, SuiteProblem
@@ -17,6 +19,8 @@ COMPARED = (EAGER, COMPILE, BEST, "reduce-overhead", MAX_AUTOTUNE)
 THRESHOLDS = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)
 """Those that KernelBench's analysis prints."""
 How = Literal["paired", "through eager"]
+_PLACES = re.compile(r"(?<=the file):\d+|(?<=[a-z])_\d+\b| at 0x[0-9a-f]+")
+"""Lines, numbers of nodes and addresses."""
 Baselines = Mapping[tuple[str, str], BaselineRecord]
 
 
@@ -195,7 +199,13 @@ def reasons(group: Sequence[Member]) -> list[dict[str, Any]]:
     return [{"status": status, "reason": reason, "problems": keys} for (status, reason), keys in ordered]
 
 
+def short_reason(reason: str, problem: SuiteProblem) -> str:
+    """A reason without its remedy and without the folders of the problem's file."""
+    return reason.partition("; ")[0].replace(problem.path, Path(problem.path).name)
+
+
 def _general(reason: str, problem: SuiteProblem) -> str:
-    """A reason without the names that differ from problem to problem, so that equal ones are counted together."""
-    text = reason.replace(problem.path, "the file").replace(problem.name, "the file")
-    return text if len(text) <= 200 else f"{text[:199]}…"
+    """A reason without what differs from problem to problem, so that equal ones are counted together."""
+    text = short_reason(reason, problem).replace(Path(problem.path).name, "the file").replace(problem.name, "the file")
+    text = _PLACES.sub("", text)
+    return text if len(text) <= 160 else f"{text[:159]}…"

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from warpsmith.app.display import Display, PlainDisplay, RichDisplay, make_display
+from warpsmith.app.suite.figures import short_reason
 from warpsmith.app.suite.lanes import Lane
 from warpsmith.app.suite.records import ProblemRow, SuiteProblem
 from warpsmith.app.suite.wire import Ready, Told
@@ -119,7 +120,7 @@ def row_line(problem: SuiteProblem, row: ProblemRow, done: int, total: int) -> s
     place = f"[{done:>{len(str(total))}}/{total}]"
     head = f"{place} {problem.key[:_NAME]:<{_NAME}} {row.status:<11}"
     if row.status != "verified":
-        return printable(f"{head} {row.reason or ''}".rstrip())
+        return printable(f"{head} {short_reason(row.reason or '', problem)}".rstrip())
     parts = [_speed(row.time_us.p50 if row.time_us else None, row.estimated_us)]
     parts += [f"{ratio.value:.2f}x {name}" for name, ratio in row.speedup.items()]
     parts += [f"{row.provenance} {row.precision_class} {row.family}", f"{row.screened} evaluated, {row.seconds:.0f} s"]

@@ -234,12 +234,13 @@ def test_one_process_writes_a_suite_at_a_time(folder: SuiteFolder) -> None:
 
 
 def test_results_can_be_written_at_every_moment(folder: SuiteFolder) -> None:
-    folder.append(ProblemRow(key="b", status="refused", reason="/b.py:3: no Model in b"))
+    text = "node mul_{n} (mul at /{key}.py:{n}): not yet; write it by hand"
+    for n, key in enumerate("bc"):
+        folder.append(ProblemRow(key=key, status="not_planned", reason=text.format(key=key, n=n)))
     summary = write_files(folder.folder, folder.manifest(), folder.rows, folder.baselines)
-    assert (summary["problems"], summary["ended"], summary["open"]) == (3, 1, 2)
-    assert summary["reasons"] == [
-        {"status": "refused", "reason": "the file:3: no Model in the file", "problems": ["b"]}
-    ]
+    assert (summary["problems"], summary["ended"], summary["open"]) == (3, 2, 1)
+    told = "node mul (mul at the file): not yet"
+    assert summary["reasons"] == [{"status": "not_planned", "reason": told, "problems": ["b", "c"]}]
 
 
 def baselines(job: Job) -> Reply:
