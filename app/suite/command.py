@@ -18,6 +18,7 @@ from warpsmith.app.ending import interrupt_code, interrupt_says
 from warpsmith.app.suite.files import write_files
 from warpsmith.app.suite.folder import SuiteFolder
 from warpsmith.app.suite.lanes import Lane, LaneProcess
+from warpsmith.app.suite.presence import FILE, wait_until_gone
 from warpsmith.app.suite.problems import find_problems, parse_choice
 from warpsmith.app.suite.records import SuiteManifest, SuiteProblem
 from warpsmith.app.suite.schedule import Schedule
@@ -43,7 +44,7 @@ def run_bench(settings: SuiteSettings, display: Display) -> int:
     where = f"everything finished so far is kept; go on with --resume {folder.folder}"
     with folder, interrupt_says(where):
         manifest = folder.manifest()
-        watcher = Watcher(display, len(manifest.problems), len(folder.rows))
+        watcher = Watcher(display, len(manifest.problems), [row.status for row in folder.rows.values()])
         if isinstance(display, SuiteRich):
             display.watcher = watcher
         display.phase(f"{len(manifest.problems)} problems in {folder.folder}")
@@ -117,7 +118,9 @@ def _lanes(settings: SuiteSettings, folder: Path) -> list[Lane]:
         device=settings.device, arch=settings.arch, memory_shares=seats, policy=settings.policy, price=settings.price,
         capped=settings.max_cost is not None or settings.problem_max_cost is not None,
         jobs=max(2, jobs // (seats * len(gpus))) if on_gpu else max(1, jobs // count),
+        presence=str((folder / FILE).absolute()),
     )  # fmt: skip
+    wait_until_gone(folder / FILE)
     logs = folder / "logs"
     return [LaneProcess(n, setup, logs / f"lane{n}.log", gpu=gpus[n % len(gpus)]) for n in range(count)]
 

@@ -17,8 +17,10 @@ from warpsmith.app.workbench import Bench, Machine, find_machine, versions
 from warpsmith.kernels.problem import load_problem
 from warpsmith.sandbox.cuda.driver import driver
 from warpsmith.sandbox.cuda.memory import VARIABLE, limit_bytes
+from warpsmith.sandbox.nursery import Nursery
 from warpsmith.sandbox.stem import imports_kept
 from warpsmith.tools.compile import Compiler
+from warpsmith.tools.workers import preload_modules, worker_environment
 
 
 @dataclass
@@ -45,6 +47,9 @@ class Desk:
     def __enter__(self) -> Self:
         self._kept.enter_context(self.compiler)
         self._kept.enter_context(imports_kept())
+        # While the first problem is read and traced, the workers' imports go on.
+        target = self.machine.target
+        Nursery(preload=preload_modules(target), environment=worker_environment(target)).warm()
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -144,6 +144,9 @@ def figures(manifest: SuiteManifest, rows: Mapping[str, ProblemRow], baselines: 
         "failures": dict(sum((Counter(row.failures) for row in done), Counter())),
         "models": models_total(done),
         "search_seconds": round(sum(row.seconds for row in done), 1),
+        "spent_s": {
+            name: round(sum(getattr(row, f"{name}_s") for row in done), 1) for name in ("compile", "verify", "time")
+        },
         "autotuned": list(manifest.autotuned),
         "speedups": _against_all(group),
         "levels": {str(n): _against_all([one for one in group if one.problem.level == n]) for n in levels},

@@ -23,7 +23,8 @@ COLUMNS = (
     "error_ratio",
     *(f"{mode}_us" for mode in _MODES),
     *(f"speedup_{_SPELLED.get(name, name)}{part}" for name in COMPARED for part in ("", "_low", "_high", "_how")),
-    "screened", "full_verdicts", "failed", "stop", "seconds", "model_calls", "model_tokens", "model_cost_usd",
+    "screened", "full_verdicts", "failed", "stop", "seconds", "compile_s", "verify_s", "time_s",
+    "model_calls", "model_tokens", "model_cost_usd",
     "candidate", "run", "problem_hash", "path", "overrides",
 )  # fmt: skip
 _BASELINE_FILES = {

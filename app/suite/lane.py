@@ -14,14 +14,17 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from warpsmith.app.display import QuietDisplay
+from warpsmith.app.suite.presence import hold
 from warpsmith.app.suite.wire import Job, Ready, Reply, Setup, Told
 from warpsmith.kernels.errors import EnvironmentError_, WarpsmithError
+from warpsmith.sandbox.isolation import syscalls
 
 SHOWN = frozenset({"phase", "outcome", "incumbent"})
 _JOB: TypeAdapter[Job] = TypeAdapter(Job)
@@ -111,6 +114,8 @@ def serve(line: Line) -> None:
     from warpsmith.app.suite.work import work
 
     setup = Setup.model_validate_json(line.next())
+    if setup.presence is not None:
+        hold(Path(setup.presence), shared=True)
     try:
         desk = Desk.open(setup)
     except WarpsmithError as error:
@@ -145,7 +150,8 @@ def _answer(job: Job, desk: Any, display: LaneDisplay, turn: Turn, work: Any) ->
 
 
 def main() -> None:
-    """Entry of the process."""
+    """Entry of the process. It dies with the suite's, also where it computes and hears nothing."""
+    syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
     line = Line(int(sys.argv[1]))
     line.start()
     serve(line)

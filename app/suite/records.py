@@ -98,3 +98,7 @@ class ProblemRow(Record):
     models: ModelsUsed | None = None
     seconds: StrictFloat = 0.0
     """Spent on the search, summed over resumed parts."""
+    compile_s: StrictFloat = 0.0
+    """Of all candidates together, as are the next two; compiles go side by side."""
+    verify_s: StrictFloat = 0.0
+    time_s: StrictFloat = 0.0

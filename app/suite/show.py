@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -35,15 +36,18 @@ class Underway:
 class Watcher:
     """Keeps what is under way and passes lines on. `say` gets finished lines; `redraw` is called after changes."""
 
-    def __init__(self, display: Display, total: int, done: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, display: Display, total: int, ended: Sequence[str] = (), clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`ended`: how problems ended in earlier calls."""
         self.display = display
         self.total = total
-        self.done = done
+        self.done = self._before = len(ended)
         self.clock = clock
         self.began = clock()
         self.heading = ""
         self.lanes: dict[int, Underway] = {}
-        self.counts: dict[str, int] = {}
+        self.counts = Counter(ended)
         self.evaluations = 0
         self._steps = self._stage_total = 0
 
@@ -93,7 +97,7 @@ class Watcher:
     def row(self, problem: SuiteProblem, row: ProblemRow) -> None:
         """A problem is done."""
         self.done += 1
-        self.counts[row.status] = self.counts.get(row.status, 0) + 1
+        self.counts[row.status] += 1
         self.display.event(
             "row", {"line": row_line(problem, row, self.done, self.total), **row.model_dump(mode="json")}
         )
@@ -104,7 +108,7 @@ class Watcher:
 
     def left_s(self) -> float | None:
         """Seconds to go at the pace so far; None before anything was done."""
-        made = sum(self.counts.values())
+        made = self.done - self._before
         spent = self.clock() - self.began
         return None if not made else spent / made * (self.total - self.done)
 

@@ -18,6 +18,8 @@ class Setup(Record):
     arch: str | None
     jobs: int
     """Compilers, and emulator workers, of this lane."""
+    presence: str | None = None
+    """A file that every lane holds while it lives, so that the next call does not begin beside one that is left."""
     policy: str = "builtin"
     price: tuple[str, ...] = ()
     capped: bool = False

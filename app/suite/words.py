@@ -20,7 +20,8 @@ def summary_text(document: Mapping[str, Any]) -> str:
     ]
     lines += _labels(document)
     spent = f"  {count(document['evaluations'], 'evaluation')}, {count(document['full_verdicts'], 'full verdict')}"
-    lines.append(f"{spent}, {document['search_seconds']:.0f} s of search")
+    parts = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in document["spent_s"].items())
+    lines.append(f"{spent}, {document['search_seconds']:.0f} s of search ({parts})")
     lines += _models(document["models"])
     lines += _speedups(document)
     lines += _failures(document)

@@ -68,12 +68,16 @@ def row_of(key: str, problem_hash: str, run: Path, suite: Path) -> ProblemRow:
     """What the run folder says of failures, models and the problem's checks; nothing of a best one yet."""
     with RunStore.open(run, writable=False) as store:
         outcomes, audit = store.outcomes(), store.manifest().audit
+        lines = list(store.lines())
     failed = [outcome for outcome in outcomes if not outcome.correct]
     told = models_used(run)
     return ProblemRow(
         key=key, status="unverified", problem_hash=problem_hash, run=str(run.relative_to(suite)),
         payable=audit.get("payable"), failures=dict(Counter(outcome.status for outcome in failed)),
         worst=_worst(failed), models=ModelsUsed(**told) if told else None,
+        compile_s=round(sum(one.compile_s or 0.0 for one in lines), 3),
+        verify_s=round(sum(one.verify_s or 0.0 for one in lines), 3),
+        time_s=round(sum(one.time_s or 0.0 for one in lines), 3),
     )  # fmt: skip
 
 

@@ -1,10 +1,12 @@
 """Which problems a suite holds, however it is named."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from warpsmith.app.suite.command import tuned
+from warpsmith.app.suite.presence import hold, wait_until_gone
 from warpsmith.app.suite.problems import find_problems, parse_choice
 from warpsmith.kernels.errors import UserError
 
@@ -98,3 +100,15 @@ def test_the_autotuned_sample_has_its_share_of_every_level(tmp_path: Path) -> No
     assert tuned(problems, 6) == sample
     assert tuned(problems, 0) == ()
     assert len(tuned(problems, 500)) == 30
+
+
+def test_a_suite_waits_for_the_lanes_of_an_earlier_call(tmp_path: Path) -> None:
+    path = tmp_path / "lanes.lock"
+    lanes = [hold(path, shared=True), hold(path, shared=True)]
+    with pytest.raises(UserError, match="processes of an earlier call"):
+        wait_until_gone(path, patience_s=0.1)
+    for lane in lanes:
+        assert lane is not None
+        os.close(lane)
+    wait_until_gone(path, patience_s=0.1)
+    assert hold(path, shared=True) is not None

@@ -37,7 +37,7 @@ def run(
 ) -> Schedule:
     """A schedule that has run on these lanes."""
     settings = SuiteSettings(budget=4, **more)
-    schedule = Schedule(folder, settings, lanes, Watcher(QuietDisplay(), 3, 0), "", timers=1, grace_s=0.2)
+    schedule = Schedule(folder, settings, lanes, Watcher(QuietDisplay(), 3), "", timers=1, grace_s=0.2)
 
     async def go() -> None:
         if stop_after is not None:
