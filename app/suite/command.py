@@ -48,10 +48,8 @@ def run_bench(settings: SuiteSettings, display: Display) -> int:
         if isinstance(display, SuiteRich):
             display.watcher = watcher
         display.phase(f"{len(manifest.problems)} problems in {folder.folder}")
-        schedule = Schedule(
-            folder, settings, _lanes(settings, folder.folder), watcher, str(_baselines(settings)),
-            timers=settings.seats * max(1, len(settings.gpus)),
-        )  # fmt: skip
+        lanes = _lanes(settings, folder.folder)
+        schedule = Schedule(folder, settings, lanes, watcher, str(_baselines(settings)))
         try:
             asyncio.run(_run(schedule))
         finally:

@@ -41,8 +41,6 @@ class Schedule:
     lanes: Sequence[Lane]
     show: Watcher
     baseline_folder: str
-    timers: int | None = None
-    """So many lanes time baselines side by side, taking turns on the device; None: all."""
     grace_s: float = GRACE_S
     silence_s: float = SILENCE_S
     stop: Stop | None = None
@@ -54,8 +52,7 @@ class Schedule:
     _cost: Purse = field(default_factory=lambda: Purse(None))
     _begun: dict[str, Spent] = field(default_factory=dict)
     """What was spent on problems before they were taken up now."""
-    _fits: list[SuiteProblem] = field(default_factory=list)
-    """Problems whose baselines want the whole memory."""
+    _on_gpu: bool = False
 
     async def run(self) -> None:
         """Until nothing is left to do or something stops it. EnvironmentError_ where the machine gives out."""
@@ -64,22 +61,18 @@ class Schedule:
         self._open_purses(manifest)
         timer = asyncio.create_task(self._timer()) if self.settings.minutes is not None else None
         try:
-            tuned = [p for p in manifest.problems if p.key in manifest.autotuned and self._untimed(p, (MAX_AUTOTUNE,))]
-            if manifest.device is not None and not manifest.device.startswith("gpu:"):
-                tuned = []
-            ready = await self._start(manifest, len(todo) or len(tuned))
+            ready = await self._start(manifest, len(todo) or len(self._unmeasured(manifest)))
             if ready is None:
                 return
-            on_gpu = ready.device.startswith("gpu:")
-            if self.settings.baselines_only and not on_gpu:
+            self._on_gpu = ready.device.startswith("gpu:")
+            if self.settings.baselines_only and not self._on_gpu:
                 raise EnvironmentError_("baselines are times of a GPU, and this machine offers none: warpsmith doctor")
-            if on_gpu:
-                await self._measure(todo, ALWAYS)
-            if not self.settings.baselines_only:
-                await self._search(todo)
-            if on_gpu:
-                # Last: it takes minutes a problem, and no search waits for it.
-                await self._measure(tuned, (MAX_AUTOTUNE,))
+            if self._on_gpu:
+                # Also what is timed already: a search times its candidates next to what torch.compile made.
+                await self._baselines("compile", todo, ALWAYS)
+            await self._search(todo)
+            if self._on_gpu:
+                await self._measure_rest(manifest)
         finally:
             if timer is not None:
                 timer.cancel()
@@ -151,19 +144,34 @@ class Schedule:
     def _untimed(self, problem: SuiteProblem, modes: Sequence[str]) -> bool:
         return any((problem.key, mode) not in self.folder.baselines for mode in modes)
 
-    async def _measure(self, problems: Sequence[SuiteProblem], modes: tuple[str, ...]) -> None:
-        """Compiles in all lanes, then times in a few; what wants the whole memory at the end, one at a time."""
-        # What is timed already may still have to be compiled: a search times its candidates next to torch.compile's.
-        await self._baselines("compile", problems, modes, self.lanes)
-        untimed = [problem for problem in problems if self._untimed(problem, modes)]
-        await self._baselines("time", untimed, modes, self.lanes[: self.timers])
-        again, self._fits = self._fits, []
-        await self._baselines("time", again, modes, self.lanes[:1], last=True)
+    def _unmeasured(self, manifest: SuiteManifest) -> list[SuiteProblem]:
+        """Problems some of whose baselines are to be measured and are not; none where there is no GPU."""
+        if manifest.device is not None and not manifest.device.startswith("gpu:"):
+            return []
+        rows, found = self.folder.rows, []
+        for problem in manifest.problems:
+            modes = (*ALWAYS, MAX_AUTOTUNE) if problem.key in manifest.autotuned else ALWAYS
+            refused = problem.key in rows and rows[problem.key].status == "refused"
+            if not refused and self._untimed(problem, modes):
+                found.append(problem)
+        return found
+
+    async def _measure_rest(self, manifest: SuiteManifest) -> None:
+        """What wanted the whole memory, one at a time; then max-autotune, which takes minutes a problem, and no search
+        waits for it."""
+        rest = self._unmeasured(manifest)
+        await self._baselines("time", [p for p in rest if self._untimed(p, ALWAYS)], ALWAYS, last=True)
+        tuned = [problem for problem in rest if problem.key in manifest.autotuned]
+        await self._baselines("compile", tuned, (MAX_AUTOTUNE,))
+        await self._baselines("time", tuned, (MAX_AUTOTUNE,))
+        tuned = [problem for problem in tuned if self._untimed(problem, (MAX_AUTOTUNE,))]
+        await self._baselines("time", tuned, (MAX_AUTOTUNE,), last=True)
 
     async def _baselines(
-        self, kind: Literal["compile", "time"], problems: Sequence[SuiteProblem], modes: tuple[str, ...],
-        lanes: Sequence[Lane], *, last: bool = False,
+        self, kind: Literal["compile", "time"], problems: Sequence[SuiteProblem], modes: tuple[str, ...], *,
+        last: bool = False,
     ) -> None:  # fmt: skip
+        """One step of all these problems, in all lanes; in one where it is to have the device to itself."""
         queue = deque(problems)
         if queue and not self._stopping.is_set():
             self.show.stage(f"{kind} baselines", len(queue))
@@ -171,35 +179,45 @@ class Schedule:
         async def work(lane: Lane) -> None:
             while queue and not self._stopping.is_set():
                 problem = queue.popleft()
-                job = BaselineJob(
-                    kind=kind, problem=problem, mode=self.settings.mode, modes=modes, folder=self.baseline_folder,
-                    last=last,
-                )  # fmt: skip
-                reply = await self._ask(lane, problem, job)
-                for record in reply.baselines:
-                    self.folder.keep_baseline(problem.key, record)
-                if reply.short_of_memory:
-                    self._fits.append(problem)
-                if reply.failure is not None:
-                    self.show.note(f"{problem.key}: baselines were not measured: {reply.failure}")
+                await self._baseline(lane, problem, kind, modes, last=last)
                 self.show.step(problem, kind)
 
-        await asyncio.gather(*(work(lane) for lane in lanes))
+        await asyncio.gather(*(work(lane) for lane in (self.lanes[:1] if last else self.lanes)))
+
+    async def _baseline(
+        self, lane: Lane, problem: SuiteProblem, kind: Literal["compile", "time"], modes: tuple[str, ...], *,
+        last: bool = False,
+    ) -> None:  # fmt: skip
+        job = BaselineJob(
+            kind=kind, problem=problem, mode=self.settings.mode, modes=modes, folder=self.baseline_folder, last=last
+        )
+        reply = await self._ask(lane, problem, job)
+        for record in reply.baselines:
+            self.folder.keep_baseline(problem.key, record)
+        if reply.failure is not None and not self._stopping.is_set():
+            self.show.note(f"{problem.key}: baselines were not measured: {reply.failure}")
 
     # searches
 
     async def _search(self, todo: Sequence[SuiteProblem]) -> None:
         self._waiting = deque(todo)
         if todo and not self._stopping.is_set():
-            self.show.stage("search", len(todo))
+            self.show.stage("time baselines" if self.settings.baselines_only else "search", len(todo))
         await asyncio.gather(*(self._lane(lane) for lane in self.lanes))
         if self.fault is not None:
             raise EnvironmentError_(f"{self.fault}; what was finished is kept: --resume {self.folder.folder}")
 
     async def _lane(self, lane: Lane) -> None:
-        """One problem after another."""
+        """One problem after another: its baselines, where they are not known, then the search."""
         while self._waiting and not self._stopping.is_set():
             problem = self._waiting.popleft()
+            if self._on_gpu and self._untimed(problem, ALWAYS):
+                await self._baseline(lane, problem, "time", ALWAYS)
+            if self.settings.baselines_only:
+                self.show.step(problem, "time")
+                continue
+            if self._stopping.is_set():
+                return
             job = self._job(problem)
             if job is None:
                 return
