@@ -94,3 +94,16 @@ def test_a_process_that_fails_leaves_its_modes_open(desk: Desk, tmp_path: Path, 
     assert len(measure(job(tmp_path, "time"), desk, QuietDisplay(), Device()).baselines) == 2
     (tmp_path / "p.py").write_text("broken(")
     assert measure(job(tmp_path, "time"), desk, QuietDisplay(), Device()).baselines == ()
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"policy": "luck"}, "unknown policy 'luck'"),
+        ({"policy": "chat:m@http://127.0.0.1:9/v1", "capped": True}, "--price"),
+        ({"policy": "chat:m@http://127.0.0.1:9/v1", "price": ("x",)}, "price 'x'"),
+    ],
+)
+def test_what_is_wrong_with_a_policy_is_told_once(more: dict[str, Any], says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        Desk.open(Setup(device="cpu", arch=None, jobs=1, **more))
