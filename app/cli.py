@@ -36,10 +36,10 @@ from warpsmith.app.options import (
     QuietOpt,
     SeedOpt,
     SetOpt,
-    given,
-    named,
-    path_of,
 )
+from warpsmith.app.options import given as _given
+from warpsmith.app.options import named as _named
+from warpsmith.app.options import path_of as _path
 from warpsmith.kernels.errors import UserError, WarpsmithError
 
 _MISUSE: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
@@ -101,7 +101,7 @@ def optimize(
     problem: Annotated[
         str | None,
         typer.Argument(
-            callback=named,
+            callback=_named,
             help="A KernelBench-style file, or module.py:callable with --inputs; - for a kernel on standard input.",
         ),
     ] = None,
@@ -109,17 +109,17 @@ def optimize(
         str | None,
         typer.Option(
             "--start",
-            callback=named,
+            callback=_named,
             help="A kernel to start from: folder with kernel.cu and launch.json, or .cu file.",
         ),
     ] = None,
     ref: Annotated[
         str | None,
-        typer.Option("--ref", callback=named, help="The module that says what is right, where PROBLEM does not."),
+        typer.Option("--ref", callback=_named, help="The module that says what is right, where PROBLEM does not."),
     ] = None,
     plan: Annotated[
         Path | None,
-        typer.Option("--plan", parser=path_of, metavar="PATH", help="launch.json of a .cu file that has none."),
+        typer.Option("--plan", parser=_path, metavar="PATH", help="launch.json of a .cu file that has none."),
     ] = None,
     device: DeviceOpt = DeviceChoice.auto,
     arch: ArchOpt = None,
@@ -146,7 +146,7 @@ def optimize(
         typer.Option("--counters", help="Full verdicts profiled with ncu on a GPU, where it is permitted (5 s each)."),
     ] = CountersChoice.best,
     resume: Annotated[
-        Path | None, typer.Option("--resume", parser=path_of, metavar="PATH", help="Continue this run folder.")
+        Path | None, typer.Option("--resume", parser=_path, metavar="PATH", help="Continue this run folder.")
     ] = None,
     seed: SeedOpt = 0,
     out: OutOpt = Path("runs"),
@@ -169,7 +169,7 @@ def optimize(
         minutes=minutes, max_cost=max_cost, max_tokens=max_tokens, max_calls=max_calls,
         price=tuple(price or ()),
         counters=counters.value, resume=resume, start=start, plan=plan, seed=seed, out=out, jobs=jobs,
-        given=given(ctx),
+        given=_given(ctx),
     )  # fmt: skip
     with display:
         raise typer.Exit(run_optimize(settings, display))
@@ -181,7 +181,7 @@ def chat(
     problem: Annotated[
         str | None,
         typer.Argument(
-            callback=named, help="As for optimize, or a .cu file with --ref; without one: -c, -r, or describe it."
+            callback=_named, help="As for optimize, or a .cu file with --ref; without one: -c, -r, or describe it."
         ),
     ] = None,
     continue_: Annotated[bool, typer.Option("--continue", "-c", help="Continue the session used last.")] = False,
@@ -193,10 +193,10 @@ def chat(
     ] = Approve.ask,
     start: Annotated[
         str | None,
-        typer.Option("--start", callback=named, help="A kernel to start from: folder, or .cu file without a plan."),
+        typer.Option("--start", callback=_named, help="A kernel to start from: folder, or .cu file without a plan."),
     ] = None,
     ref: Annotated[
-        str | None, typer.Option("--ref", callback=named, help="The module that says what is right.")
+        str | None, typer.Option("--ref", callback=_named, help="The module that says what is right.")
     ] = None,
     device: DeviceOpt = DeviceChoice.auto,
     arch: ArchOpt = None,
@@ -216,7 +216,7 @@ def chat(
 ) -> None:
     """The same as optimize with a person in the loop."""
     if continue_ or run:
-        _refuse_other(given(ctx))
+        _refuse_other(_given(ctx))
     if problem is not None and problem.endswith(".cu"):
         problem, start = None, start or problem
     if start is not None and (ref or problem) is None:
@@ -231,7 +231,7 @@ def chat(
         problem=module or "", device=device.value, arch=arch, overrides=_overrides(set_), inputs=inputs,
         mode=mode.value, policy=policy, budget=budget, verdicts=verdicts, minutes=minutes, max_cost=max_cost,
         max_tokens=max_tokens, max_calls=max_calls, price=tuple(price or ()), start=start, seed=seed, out=out,
-        given=given(ctx),
+        given=_given(ctx),
     )  # fmt: skip
     raise typer.Exit(run_chat(ChatSettings(search, mode=approve.value, last=continue_, run=run)))
 
@@ -240,7 +240,7 @@ def chat(
 def judge(
     problem: ProblemArg,
     candidate: Annotated[
-        Path, typer.Argument(parser=path_of, metavar="CANDIDATE", help="Folder with kernel.cu and launch.json.")
+        Path, typer.Argument(parser=_path, metavar="CANDIDATE", help="Folder with kernel.cu and launch.json.")
     ],
     device: DeviceOpt = DeviceChoice.auto,
     arch: ArchOpt = None,
@@ -251,7 +251,7 @@ def judge(
         Path | None,
         typer.Option(
             "--out",
-            parser=path_of,
+            parser=_path,
             metavar="PATH",
             help="Folder in which a run folder with the verdict is made (default: none).",
         ),
@@ -299,7 +299,7 @@ def baseline(
 
 @app.command()
 def export(
-    run: Annotated[Path, typer.Argument(parser=path_of, metavar="RUN", help="Run folder.")],
+    run: Annotated[Path, typer.Argument(parser=_path, metavar="RUN", help="Run folder.")],
     as_: Annotated[
         ExportKind,
         typer.Option("--as", help="cu: kernel.cu and launch.json; model_new: a KernelBench ModelNew."),
@@ -308,7 +308,7 @@ def export(
         Path | None,
         typer.Option(
             "--to",
-            parser=path_of,
+            parser=_path,
             metavar="PATH",
             help="Folder to write to, or a FILE.py of model_new (default: stdout; of cu, here).",
         ),
@@ -325,10 +325,10 @@ def export(
 
 @app.command()
 def report(
-    run: Annotated[Path, typer.Argument(parser=path_of, metavar="RUN", help="Run folder.")],
+    run: Annotated[Path, typer.Argument(parser=_path, metavar="RUN", help="Run folder.")],
     to: Annotated[
         Path | None,
-        typer.Option("--to", parser=path_of, metavar="PATH", help="Where to write (default: report.html in the run)."),
+        typer.Option("--to", parser=_path, metavar="PATH", help="Where to write (default: report.html in the run)."),
     ] = None,
     json: JsonOpt = False,
 ) -> None:
