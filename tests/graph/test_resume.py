@@ -1,6 +1,5 @@
 """Kills and signals: a resumed search loses no evaluation, repeats none and ends as if undisturbed."""
 
-import asyncio
 import json
 import signal
 import subprocess
@@ -10,12 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from support.slow_search import SlowEvaluator, new_store
-
-from warpsmith.agents.synthetic import synthetic_spec
-from warpsmith.graph.run import SearchResult, open_saver, run_search
-from warpsmith.graph.state import SearchSettings
-from warpsmith.kernels.errors import UserError
+from support.slow_search import new_store
 
 SCRIPT = Path(__file__).parents[1] / "support" / "slow_search.py"
 BUDGET = 18
@@ -106,34 +100,3 @@ def test_resuming_a_finished_search_changes_nothing(tmp_path: Path, undisturbed:
     said, _ = start(folder, 0.0, "resume").communicate()
     assert said == f"begins\nended budget {BUDGET}\n"
     assert results(folder) == undisturbed
-
-
-@pytest.mark.parametrize("checkpoints", [4, 5])
-def test_a_superstep_is_taken_up_whose_nodes_had_ended_before_its_checkpoint_was_made(
-    checkpoints: int, tmp_path: Path, undisturbed: list[tuple[str, str]]
-) -> None:
-    full = (
-        f"CREATE TRIGGER full BEFORE INSERT ON checkpoints WHEN (SELECT count(*) FROM checkpoints) >= {checkpoints} "
-        "BEGIN SELECT RAISE(FAIL, 'no room'); END"
-    )
-    with new_store(tmp_path) as store:
-
-        async def search(*, resume: bool) -> SearchResult:
-            settings = SearchSettings(budget=BUDGET, seed=5, batch=3, resume=resume)
-            return await run_search([synthetic_spec()], SlowEvaluator(store, 0.0), store, settings)
-
-        async def stopped() -> None:
-            async with open_saver(store) as saver:
-                await saver.conn.execute(full)
-                await saver.conn.commit()
-            with pytest.raises(UserError):
-                await search(resume=False)
-            async with open_saver(store) as saver:
-                await saver.conn.execute("DROP TRIGGER full")
-                await saver.conn.commit()
-
-        asyncio.run(stopped())
-        ended = asyncio.run(search(resume=True))
-        assert (ended.stop, ended.screened) == ("budget", BUDGET)
-        assert ended.best is not None
-        assert results(store.folder) == undisturbed
