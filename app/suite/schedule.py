@@ -27,6 +27,8 @@ GRACE_S = 20.0
 again."""
 _TRIES = 2
 """How often a problem is begun whose lane dies."""
+CRASHES = 4
+"""So many crashed problems in a row are the machine's fault: a GPU that is lost fails everything that is left."""
 SILENCE_S = 900.0
 """A lane that says nothing for so long is ended: a step of a search takes minutes at the most, and one that waits for
 the device says so."""
@@ -53,6 +55,8 @@ class Schedule:
     _begun: dict[str, Spent] = field(default_factory=dict)
     """What was spent on problems before they were taken up now."""
     _on_gpu: bool = False
+    _crashes: int = 0
+    """Problems that crashed since one that did not."""
 
     async def run(self) -> None:
         """Until nothing is left to do or something stops it. EnvironmentError_ where the machine gives out."""
@@ -328,8 +332,21 @@ class Schedule:
             self.folder.append(row)
             self.folder.event("ended", key=problem.key, status=row.status)
             self.show.row(problem, row)
+            self._count_crashes(row)
         elif reply.stopped or self._stopping.is_set():
             self.folder.event("stopped", key=problem.key)
+
+    def _count_crashes(self, row: ProblemRow) -> None:
+        """Ends the suite where everything that runs fails. Problems that nothing was run for say nothing of that."""
+        if row.status in ("verified", "unverified"):
+            self._crashes = 0
+        self._crashes += row.status == "crashed"
+        if self._crashes >= CRASHES:
+            told = (
+                f"{self._crashes} problems in a row crashed, the last: {row.reason}; `warpsmith doctor` looks into it"
+            )
+            self.fault = f"{told}, --retry crashed takes them up again"
+            self.ask_to_stop("machine")
 
     def _crashed(self, problem: SuiteProblem, why: str) -> ProblemRow:
         used, run = spent_on(self.folder, problem), self.folder.run_of(problem)

@@ -18,6 +18,8 @@ from warpsmith.kernels.errors import EnvironmentError_, NotYetError, UserError, 
 from warpsmith.kernels.records import Outcome
 from warpsmith.tools.runs.store import RunStore
 
+INFRASTRUCTURE = "infrastructure_error"
+
 
 def work(job: Job, desk: Desk, display: Display) -> Reply:
     """The reply to a job. KeyboardInterrupt where it is told to stop before a search has begun; what is raised else is
@@ -55,6 +57,9 @@ def _reply(job: SearchJob, bench: Bench, finished: Finished) -> Reply:
     reply = Reply(cost_usd=(used.cost_usd or 0.0) if used else 0.0, screened=finished.result.screened)
     if finished.result.interrupted:
         return reply.model_copy(update={"stopped": True})
+    if finished.result.best is None and set(row.failures) == {INFRASTRUCTURE}:
+        # The machine failed, and nothing was learnt of the problem.
+        return reply.model_copy(update={"failure": row.worst or INFRASTRUCTURE})
     row = row.model_copy(
         update={
             "screened": finished.result.screened, "full_verdicts": finished.result.full_verdicts,

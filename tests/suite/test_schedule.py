@@ -118,6 +118,18 @@ def test_a_machine_that_gives_out_ends_the_suite_and_counts_against_no_problem(f
     assert list(folder.rows) == ["a"]
 
 
+def test_problems_that_crash_one_after_another_are_the_machine_s_fault(tmp_path: Path) -> None:
+    folder = SuiteFolder.create("lost", tmp_path)
+    problems = tuple(SuiteProblem(key=key, path=f"/{key}.py", name=key) for key in "abcdefgh")
+    folder.write_manifest(SuiteManifest(suite_id="lost", created="", config={}, problems=problems))
+    lost = ScriptedLane(lambda job: verified(job) if job.problem.key == "b" else died(job))
+    with pytest.raises(EnvironmentError_, match=r"4 problems in a row crashed.*--retry crashed"):
+        run(folder, [lost])
+    assert [row.status for row in folder.rows.values()] == ["crashed", "verified", *["crashed"] * 4]
+    run(folder, [ScriptedLane()], retry=("crashed",))
+    assert [row.status for row in folder.rows.values()] == ["verified"] * 8
+
+
 def test_a_stop_leaves_no_row_and_lanes_that_do_not_hear_it_are_ended(folder: SuiteFolder) -> None:
     class Deaf(ScriptedLane):
         def drain(self) -> None:
