@@ -19,7 +19,7 @@ from langsmith import tracing_context
 from warpsmith.graph import wishes
 from warpsmith.graph.build import Compiled, build_graph
 from warpsmith.graph.nodes import best_of, incumbent_of
-from warpsmith.graph.run import SUPERSTEPS_A_ROUND, make_context, open_saver, unusable
+from warpsmith.graph.run import SUPERSTEPS_A_ROUND, make_context, open_saver, underway, unusable
 from warpsmith.graph.state import (
     NOTHING_MORE,
     Context,
@@ -94,7 +94,7 @@ class Interactive:
         checkpoint = found.config["configurable"].get("checkpoint_id")
         values: Any = found.values
         used = spent(self.context.store, values.get("trials") or [], gated=True)
-        return Standing(values, next(iter(found.next), None), asked, checkpoint, used)
+        return Standing(values, underway(found), asked, checkpoint, used)
 
     async def begin(self) -> None:
         """Makes the first checkpoint, from which the plan is made. Nothing happens where there is one."""

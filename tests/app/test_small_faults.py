@@ -98,7 +98,7 @@ def test_a_variable_without_meaning(warpsmith: Run, tmp_path: Path, variable: st
         (("judge", "", ""), "the path is empty"),
         (("judge", "a.py", ""), "the path is empty"),
         (("report", ""), "the path is empty"),
-        (("bench", "suite", "--level", "1"), "not there yet"),
+        (("rollout", "suite", "--level", "1"), "not there yet"),
         (("view", "run"), "not there yet"),
     ],
 )
@@ -116,7 +116,7 @@ def test_policies_that_are_not_there_yet(warpsmith: Run, tmp_path: Path) -> None
         done = warpsmith("optimize", "good.py", "--policy", name)
         assert done.returncode == 2
         assert f"--policy {name} is not there yet" in done.stderr
-    assert "bench" not in warpsmith("--help").stdout
+    assert "rollout" not in warpsmith("--help").stdout
 
 
 @pytest.mark.parametrize(

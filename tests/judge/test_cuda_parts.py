@@ -1,21 +1,26 @@
 """The parts of the CUDA backend that need no GPU: argument packing, launch structures, locks, statistics."""
 
+import asyncio
+import contextlib
 import ctypes
 import gc
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
 
-from warpsmith.kernels.errors import SandboxTimeout
+from warpsmith.kernels.errors import SandboxTimeout, UserError
 from warpsmith.kernels.records import Buffer, LaunchPlan, LibraryStep, View
 from warpsmith.sandbox.backend import with_views
 from warpsmith.sandbox.cuda.arguments import ArgumentError, Parameter, entry_parameters, pack, parameter_array
 from warpsmith.sandbox.cuda.driver import LaunchAttribute, LaunchConfig, launch_config
 from warpsmith.sandbox.cuda.library import LibraryError, library_call
 from warpsmith.sandbox.cuda.lock import exclusive
+from warpsmith.tools.lease import Lease, seats
 from warpsmith.tools.measurement.statistics import half_width, quantiles, speedup
 
 PTX = """
@@ -163,10 +168,58 @@ def test_one_process_at_a_time_holds_a_device(tmp_path):
             pass
         with exclusive("cd", timeout_s=0.05, folder=tmp_path):
             pass
+        with pytest.raises(SandboxTimeout), exclusive("ab", shared=True, timeout_s=0.05, folder=tmp_path):
+            pass
         other.kill()
         other.wait()
     with exclusive("ab", timeout_s=5, folder=tmp_path):
         pass
+
+
+def test_those_that_time_nothing_share_a_device_until_somebody_waits_for_it_alone(tmp_path):
+    with exclusive("ab", shared=True, folder=tmp_path):
+        with exclusive("ab", shared=True, timeout_s=0.05, folder=tmp_path):
+            pass
+        with ThreadPoolExecutor() as pool:
+            waiting = pool.submit(lambda: exclusive("ab", timeout_s=0.4, folder=tmp_path).__enter__())
+            time.sleep(0.1)
+            with pytest.raises(SandboxTimeout), exclusive("ab", shared=True, timeout_s=0.05, folder=tmp_path):
+                pass
+            with pytest.raises(SandboxTimeout):
+                waiting.result()
+    with exclusive("ab", timeout_s=0.05, folder=tmp_path):
+        pass
+
+
+def test_a_suite_s_runs_share_a_gpu_and_others_have_it_whole(tmp_path, monkeypatch):
+    monkeypatch.setenv("WARPSMITH_LOCKS", str(tmp_path))
+    monkeypatch.setenv("WARPSMITH_GPU_SEATS", "2")
+    first, second, third, whole = (Lease("ab") for _ in range(4))
+
+    async def taken(lease, **how):
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(lease.take(None, **how), 0.15)
+            return True
+        return False
+
+    async def go():
+        assert await taken(first)
+        assert await taken(second)
+        assert not await taken(third)
+        # Who holds little for moments needs no seat.
+        assert await taken(third, seat=False)
+        monkeypatch.setenv("WARPSMITH_GPU_SEATS", "1")
+        assert not await taken(whole)
+        for one in (first, second, third):
+            one.give_back()
+        assert await taken(whole)
+        monkeypatch.setenv("WARPSMITH_GPU_SEATS", "2")
+        assert not await taken(first)
+
+    asyncio.run(go())
+    monkeypatch.setenv("WARPSMITH_GPU_SEATS", "none")
+    with pytest.raises(UserError, match="WARPSMITH_GPU_SEATS=none"):
+        seats()
 
 
 def test_statistics_of_paired_samples():

@@ -97,7 +97,7 @@ class RunStore:
     def __init__(self, folder: Path, *, writable: bool) -> None:
         self.folder = folder
         self.writable = writable
-        self._lock = _acquire(folder) if writable else None
+        self._lock = acquire(folder) if writable else None
         self._events = JsonLines(folder / "events.jsonl", durable=False)
         self._results = JsonLines(folder / "results.jsonl", durable=True)
         self._ledger = Ledger(folder / "failures.jsonl")
@@ -163,9 +163,8 @@ class RunStore:
     def close(self) -> None:
         """Gives the lock back."""
         if self._lock is not None:
-            os.close(self._lock)
+            release(self.folder, self._lock)
             self._lock = None
-            _held.discard(self.folder.resolve())
         self.writable = False
 
     def __enter__(self) -> Self:
@@ -334,8 +333,15 @@ def answers(outcome: Outcome, level: Level) -> bool:
     return level == "screen" or outcome.status != "screened"
 
 
-def _acquire(folder: Path) -> int:
-    """Locks a run folder for this process. The lock goes with the process, however that ends."""
+def release(folder: Path, handle: int) -> None:
+    """Gives a folder's lock back."""
+    os.close(handle)
+    _held.discard(folder.resolve())
+
+
+def acquire(folder: Path) -> int:
+    """Locks a run folder for this process. The lock goes with the process, however that ends. UserError where another
+    one has it."""
     key = folder.resolve()
     busy = UserError(f"{folder} is being written by another process: wait for it, or start a new run")
     if key in _held:
