@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 
 from warpsmith import __version__
 from warpsmith.app.cli_bench import bench
+from warpsmith.app.cli_evaluate import evaluate
 from warpsmith.app.ending import explained, fail, fail_usage, told
 from warpsmith.app.options import (
     Approve,
@@ -359,13 +360,14 @@ def doctor(
 
 
 app.command()(bench)
+app.command()(evaluate)
 
 
 def _not_there_yet(ctx: typer.Context) -> None:
     raise UserError(f"the command `{ctx.info_name}` is not there yet; docs/interface.md lists what is")
 
 
-for _name in ("rollout", "train", "evaluate", "view"):
+for _name in ("rollout", "train", "view"):
     app.command(
         _name, hidden=True, add_help_option=False,
         context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
