@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 MAX_OPERATORS = 8_192
 """Of a traced graph: that many take half a minute to trace and to plan. DenseNet-201 has 2,000, a transformer of 24
 layers 1,700, a recurrent loop 13 each step."""
-SUPPORTED_INPUTS = frozenset(("float32", "float64"))
+SUPPORTED_INPUTS = frozenset(("float32", "float64", "bool"))
 """Dtypes of inputs and parameters that some family can load."""
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 _TORCH = str(Path(torch.__file__).parent)
@@ -269,6 +269,8 @@ class _Converter:
     nodes: dict[str, OpNode] = field(default_factory=dict)
     aliases: dict[str, NodeRef] = field(default_factory=dict)
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
+    written: frozenset[str] = frozenset()
+    """Names of the outputs."""
 
     def convert(self) -> tuple[OpGraph, dict[str, torch.Tensor]]:
         """The graph, and the constants of forward that became `param:` inputs."""
@@ -277,6 +279,7 @@ class _Converter:
         results = self._outputs()
         _name_parts(self.program.graph)
         live = _live_nodes(self.program.graph, results)
+        self.written = frozenset(node.name for node in results)
         for node in self.program.graph.nodes:
             if node in live and node.op == "placeholder":
                 self._add_leaf(node)
@@ -379,6 +382,9 @@ class _Converter:
                 form = Canonical(form.op, form.args, form.kwargs | {"output": index}, "anchor")
         else:
             form = canonical(self._call(node, out))
+        if isinstance(form, NodeRef) and node.name in self.written and self._spec(form).strides != out.strides:
+            # The operator changes no value, but the order in which this output is written.
+            form = Canonical("to_copy", (form,), {"dtype": out.dtype}, "pointwise")
         if isinstance(form, NodeRef):
             self.aliases[node.name] = form
         else:

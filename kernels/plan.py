@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from warpsmith.kernels.lowering.lower import live_nodes, lower
 from warpsmith.kernels.opgraph import OpGraph
-from warpsmith.kernels.region import AnyRegion, Axis, Line, Load, MatmulRegion, Region, Store
+from warpsmith.kernels.region import AnyRegion, Axis, Line, Load, MatmulRegion, Region, ScanRegion, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,11 @@ class Plan:
 
     @property
     def kind(self) -> str:
-        """`map`, `reduce-map` or `matmul`."""
+        """`map`, `reduce-map`, `matmul` or `scan`."""
         if isinstance(self.region, MatmulRegion):
             return "matmul"
+        if isinstance(self.region, ScanRegion):
+            return "scan"
         return "reduce-map" if self.region.rounds else "map"
 
     @property
@@ -56,9 +58,7 @@ class Plan:
             f"  floor {self.floor_bytes:,} bytes, {self.flops:,} FLOPs ({self.intensity:.2f} FLOP/byte); "
             f"operator by operator {self.unfused_bytes:,} bytes",
         ]
-        region = self.region
-        body = _matmul_text(region) if isinstance(region, MatmulRegion) else _region_text(region)
-        return "\n".join(head + [f"  {line}" for line in body])
+        return "\n".join(head + [f"  {line}" for line in _body_text(self.region)])
 
 
 def plan(graph: OpGraph, name: str = "region0") -> Plan:
@@ -70,6 +70,12 @@ def plan(graph: OpGraph, name: str = "region0") -> Plan:
     )
     unfused = sum(node.bytes_moved for node in nodes)
     return Plan(name, nodes, region, graph.floor_bytes, unfused, graph.flops)
+
+
+def _body_text(region: AnyRegion) -> list[str]:
+    if isinstance(region, MatmulRegion):
+        return _matmul_text(region)
+    return _scan_text(region) if isinstance(region, ScanRegion) else _region_text(region)
 
 
 def _region_text(region: Region) -> list[str]:
@@ -91,6 +97,16 @@ def _matmul_text(region: MatmulRegion) -> list[str]:
     text.append(f"acc = sum over k of {region.a_var} * {region.b_var}")
     text += [_load_text(load) for load in region.epilogue_loads]
     text += [_line_text(line) for line in region.epilogue]
+    return text + [_store_text(store) for store in region.stores]
+
+
+def _scan_text(region: ScanRegion) -> list[str]:
+    before = "before" if region.exclusive else "up to"
+    text = [f"kept {_axes(region.kept)}; scanned {_axes((region.axis,))}"]
+    text += [_load_text(load) for load in region.loads] + [_line_text(line) for line in region.lines]
+    text.append(f"{region.var} = {region.kind} of {region.operand} {before} {region.axis.name}")
+    text += [_load_text(load) for load in region.post_loads if load not in region.loads]
+    text += [_line_text(line) for line in region.post]
     return text + [_store_text(store) for store in region.stores]
 
 

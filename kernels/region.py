@@ -156,7 +156,44 @@ class MatmulRegion:
     source_ops: tuple[str, ...] = ()
 
 
-AnyRegion = Region | MatmulRegion
+@dataclass(frozen=True, slots=True)
+class ScanRegion:
+    """out[kept, s] = post(the fold of operand(kept, 0), ..., operand(kept, s)): running results along one axis.
+
+    `lines` turn `loads` into `operand`; `post` lines may use `var` (the running result), `post_loads` and axis
+    variables. With `exclusive`, `var` at s folds what lies before s alone: the identity at 0, and the last position
+    has no operand. A load that both need stands in both lists under one name.
+    """
+
+    kept: tuple[Axis, ...]
+    axis: Axis
+    """The scanned axis; it keeps its size, also where that is 1."""
+    loads: tuple[Load, ...]
+    lines: tuple[Line, ...]
+    operand: str
+    kind: Literal["sum", "prod"]
+    ctype: str
+    var: str
+    exclusive: bool
+    post_loads: tuple[Load, ...]
+    post: tuple[Line, ...]
+    stores: tuple[Store, ...]
+    flops: int
+    floor_bytes: int
+    source_ops: tuple[str, ...] = ()
+
+    @property
+    def kept_size(self) -> int:
+        """Points of the kept axes: independent scans."""
+        return _product(self.kept)
+
+    @property
+    def operands(self) -> int:
+        """Positions that have an operand."""
+        return self.axis.size - (1 if self.exclusive else 0)
+
+
+AnyRegion = Region | MatmulRegion | ScanRegion
 
 
 def _product(axes: tuple[Axis, ...]) -> int:

@@ -9,6 +9,7 @@ from warpsmith.kernels.families.gemm import GemmFamily
 from warpsmith.kernels.families.global_reduce import GlobalReduceFamily
 from warpsmith.kernels.families.map import MapFamily
 from warpsmith.kernels.families.row import RowFamily
+from warpsmith.kernels.families.scan import ScanFamily
 from warpsmith.kernels.family import Family, KernelSpec, spec_for
 from warpsmith.kernels.region import AnyRegion, Region
 from warpsmith.kernels.slot_text import MAX_CHARACTERS
@@ -19,6 +20,7 @@ FAMILIES: tuple[Family, ...] = (
     ColumnFamily(),
     GlobalReduceFamily(),
     GemmFamily(),
+    ScanFamily(),
 )
 """In order of preference where several can compute a region and its results fill the device."""
 

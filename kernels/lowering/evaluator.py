@@ -22,8 +22,8 @@ class Anchors(Protocol):
     def reduction(self, evaluator: Evaluator, node: OpNode, dims: tuple[int, ...], kept: Index) -> Value:
         """The value of a reduction whose kept dimensions stand at `kept`."""
 
-    def matmul(self, evaluator: Evaluator, node: OpNode, index: Index) -> Value:
-        """The value of a contraction at `index` of its output."""
+    def anchor(self, evaluator: Evaluator, node: OpNode, index: Index) -> Value:
+        """The value of a contraction or a scan at `index` of its output."""
 
 
 @dataclass(slots=True)
@@ -60,8 +60,8 @@ class Evaluator:
         match kind_of(node):
             case "reduction":
                 return self._reduction(node, index)
-            case "matmul":
-                return self.anchors.matmul(self, node, index)
+            case "matmul" | "scan":
+                return self.anchors.anchor(self, node, index)
             case "view":
                 return self._view(node, index)
         return self._pointwise(node, index)
@@ -90,8 +90,8 @@ class Evaluator:
 
 
 def kind_of(node: OpNode) -> str:
-    """`reduction`, `matmul`, `view` or `pointwise`, with a refusal for what no table holds."""
-    if node.pattern in ("reduction", "matmul"):
+    """`reduction`, `matmul`, `scan`, `view` or `pointwise`, with a refusal for what no table holds."""
+    if node.pattern in ("reduction", "matmul", "scan"):
         if node.pattern == "reduction" and node.op not in REDUCTIONS:
             raise unsupported(node, "this reduction")
         return node.pattern

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -11,6 +11,7 @@ from warpsmith.kernels.errors import NotYetError
 from warpsmith.kernels.lowering.assemble import assemble
 from warpsmith.kernels.lowering.contraction import lower_matmul
 from warpsmith.kernels.lowering.evaluator import ctype_of, kind_of, names_in, several_regions
+from warpsmith.kernels.lowering.scan import lower_scan, with_exclusive_scans
 from warpsmith.kernels.lowering.space import find_space
 from warpsmith.kernels.opgraph import OpGraph, OpNode
 from warpsmith.kernels.region import AnyRegion
@@ -23,21 +24,26 @@ def lower(graph: OpGraph) -> AnyRegion:
 
     Buffers are addressed from a tensor's first element (`data_ptr`), outputs in their spec's strides where
     those are dense, else row-major. Raises NotYetError for what no region says: operators outside the tables,
-    tensors other than float32, reductions over different axes, a reduction beside a matmul, two matmuls.
+    tensors other than float32 and bool, reductions over different axes, a reduction beside an anchor, two anchors.
     """
+    graph = with_exclusive_scans(graph)
     live = live_nodes(graph)
     for node in live:
         kind_of(node)
         ctype_of(node)
     _check_tensors(graph, live)
-    contractions = [node for node in live if node.pattern == "matmul"]
-    if len(contractions) > 1:
-        raise several_regions(contractions[1], f"is a second matmul beside {contractions[0].name}")
+    anchors = [node for node in live if node.pattern in _ANCHORS]
+    if len(anchors) > 1:
+        raise several_regions(anchors[1], f"is a second {anchors[1].pattern} beside {anchors[0].name}")
     indexed = replace(graph, node_index={node.name: node for node in graph.nodes})
     with _room_for_recursion(len(live)):
-        if contractions:
-            return lower_matmul(indexed, contractions[0])
+        if anchors:
+            return _ANCHORS[anchors[0].pattern](indexed, anchors[0])
         return assemble(indexed, find_space(indexed))
+
+
+_ANCHORS: dict[str, Callable[[OpGraph, OpNode], AnyRegion]] = {"matmul": lower_matmul, "scan": lower_scan}
+"""Pattern of a node that takes a region of its own -> its lowering."""
 
 
 _FRAMES_A_NODE = 8
@@ -67,9 +73,10 @@ def live_nodes(graph: OpGraph) -> list[OpNode]:
 
 def _check_tensors(graph: OpGraph, live: list[OpNode]) -> None:
     for name, leaf in graph.inputs.items():
-        allowed = _SCALARS if leaf.scalar else {"float32"}
+        allowed = _SCALARS if leaf.scalar else {"float32", "bool"}
         if leaf.spec.dtype not in allowed:
-            raise NotYetError(f"input {name} ({leaf.ref}) is {leaf.spec.dtype}; only float32 tensors are covered yet")
+            place = f"input {name} ({leaf.ref}) is {leaf.spec.dtype}"
+            raise NotYetError(f"{place}; only float32 and bool tensors are covered yet")
     empty = [name for name, leaf in graph.inputs.items() if leaf.spec.numel == 0]
     empty += [node.name for node in live if node.out.numel == 0]
     if empty:

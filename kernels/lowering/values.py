@@ -54,8 +54,9 @@ class ValueTable:
         return self._shared(("line", ctype, template, ids), made)
 
     def load(self, buffer: str, dtype: str, address: Expr | None) -> Value:
-        """A read of a float buffer, or a scalar argument."""
-        made = Value(0, "load", "float", buffer=buffer, dtype=dtype, address=address)
+        """A read of a buffer in its compute type, or a scalar argument, which takes part as a float."""
+        ctype = "float" if address is None else CTYPES.get(dtype, "float")
+        made = Value(0, "load", ctype, buffer=buffer, dtype=dtype, address=address)
         return self._shared(("load", buffer, address), made)
 
     def index(self, expr: Expr) -> Value:

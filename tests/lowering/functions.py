@@ -279,8 +279,81 @@ def two_products(a, b):
     return a @ b @ b
 
 
+def ordered(x):
+    return x.sort(1)[0]
+
+
 def running_sum(x):
     return x.cumsum(1)
+
+
+def running_product(x):
+    return x.cumprod(-1)
+
+
+def running_sum_of_rows(x):
+    return x.cumsum(0) * 2
+
+
+def running_sum_middle(x):
+    return (x.relu() + 1).cumsum(1)
+
+
+def running_sum_backwards(x):
+    return x.flip(1).cumsum(1).flip(1)
+
+
+def running_sum_before(x):
+    return torch.cat((torch.zeros_like(x[:, :1]), x[:, :-1].cumsum(1)), 1)
+
+
+def running_sum_before_backwards(x):
+    turned = x.flip(1).cumsum(1)[:, :-1]
+    return F.pad(turned, (1, 0)).flip(1)
+
+
+def running_product_before(x):
+    return torch.cat((torch.ones_like(x[:, :1]), x.cumprod(1)[:, :-1]), 1)
+
+
+def running_sum_without_itself(x):
+    return x.cumsum(1) - x, x.exp()
+
+
+def running_sum_masked(x, y):
+    return (x * (y > 0)).cumsum(1)
+
+
+def running_count(x):
+    return (x > 0).cumsum(1)
+
+
+def running_sum_transposed(x):
+    return x.t().cumsum(0).t()
+
+
+def running_sum_of_a_slice(x):
+    return x[:, 1:].cumsum(1)
+
+
+def running_sum_in_halves(x):
+    return x.cumsum(1).view(x.shape[0], 2, -1).transpose(0, 1).contiguous()
+
+
+def running_mean(x):
+    return x.cumsum(1) / torch.arange(1, x.shape[1] + 1)
+
+
+def scan_of_softmax(x):
+    return x.softmax(1).cumsum(1)
+
+
+def last_of_a_scan(x):
+    return x.cumsum(1)[:, -1]
+
+
+def two_scans(x):
+    return x.cumsum(1) + x.cumprod(1)
 
 
 def unlike_outputs(x):
