@@ -41,6 +41,13 @@ BROADCASTS = frozenset(("expand",))
 REDUCTIONS = words("sum prod amax amin any all argmax argmin")
 MATMULS = frozenset(("mm", "bmm"))
 SCANS = words("cumsum cumprod")
+WINDOWS = words(
+    """
+    avg_pool1d avg_pool2d avg_pool3d max_pool2d_with_indices max_pool3d_with_indices _adaptive_avg_pool2d
+    _adaptive_avg_pool3d convolution
+    """
+)
+"""Anchors that may fold a window of each channel; a convolution that sums over channels does not."""
 CONSTANTS = frozenset(("full", "arange"))
 
 _SETS: tuple[tuple[frozenset[str], Pattern], ...] = (

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from warpsmith.kernels.lowering.lower import live_nodes, lower
 from warpsmith.kernels.opgraph import OpGraph
-from warpsmith.kernels.region import AnyRegion, Axis, Line, Load, MatmulRegion, Region, ScanRegion, Store
+from warpsmith.kernels.region import AnyRegion, Axis, Line, Load, MatmulRegion, Region, ScanRegion, Store, WindowRegion
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +39,13 @@ class Plan:
 
     @property
     def kind(self) -> str:
-        """`map`, `reduce-map`, `matmul` or `scan`."""
+        """`map`, `reduce-map`, `matmul`, `scan` or `window`."""
         if isinstance(self.region, MatmulRegion):
             return "matmul"
         if isinstance(self.region, ScanRegion):
             return "scan"
+        if isinstance(self.region, WindowRegion):
+            return "window"
         return "reduce-map" if self.region.rounds else "map"
 
     @property
@@ -75,6 +77,8 @@ def plan(graph: OpGraph, name: str = "region0") -> Plan:
 def _body_text(region: AnyRegion) -> list[str]:
     if isinstance(region, MatmulRegion):
         return _matmul_text(region)
+    if isinstance(region, WindowRegion):
+        return _window_text(region)
     return _scan_text(region) if isinstance(region, ScanRegion) else _region_text(region)
 
 
@@ -107,6 +111,20 @@ def _scan_text(region: ScanRegion) -> list[str]:
     text.append(f"{region.var} = {region.kind} of {region.operand} {before} {region.axis.name}")
     text += [_load_text(load) for load in region.post_loads if load not in region.loads]
     text += [_line_text(line) for line in region.post]
+    return text + [_store_text(store) for store in region.stores]
+
+
+def _window_text(region: WindowRegion) -> list[str]:
+    text = [f"kept {_axes(region.kept)}"]
+    for number, dim in enumerate(region.dims):
+        place = f"p{number} = o{number} * {dim.stride} - {dim.padding} + t{number} * {dim.dilation}"
+        text.append(f"{place}  (outputs {dim.out}, inputs {dim.extent}, taps {dim.taps})")
+    text += [_load_text(load) for load in (*region.loads, *region.weight_loads)]
+    text += [_line_text(line) for line in (*region.lines, *region.weight_lines)]
+    factor = f" * {region.weight}" if region.weight else ""
+    place = f", {region.position} where it stands" if region.position else ""
+    text.append(f"{region.var} = {region.kind} of {region.operand}{factor} over taps{place}")
+    text += [_load_text(load) for load in region.post_loads] + [_line_text(line) for line in region.post]
     return text + [_store_text(store) for store in region.stores]
 
 

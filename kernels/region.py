@@ -193,7 +193,65 @@ class ScanRegion:
         return self.axis.size - (1 if self.exclusive else 0)
 
 
-AnyRegion = Region | MatmulRegion | ScanRegion
+@dataclass(frozen=True, slots=True)
+class WindowDim:
+    """A dimension that windows move along: tap t of output o is input `o * stride - padding + t * dilation`."""
+
+    out: int
+    extent: int
+    """Size of the input; taps before 0 or beyond it count as the fold's identity."""
+    taps: int
+    stride: int
+    padding: int
+    dilation: int
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRegion:
+    """out[kept, o0, ...] = post(fold over taps t0, ... of operand(kept, p0, ...) * weight(kept, t0, ...)).
+
+    Axis variables: kept axes, and by dimension `pN` (position in the input), `oN` (output) and `tN` (tap). `lines`
+    turn `loads` into `operand`, over kept and input axes; `weight_lines` likewise, over kept and tap axes (without
+    `weight` nothing is multiplied); `post` lines may use `var` (the fold), `position`, `post_loads`, kept and output
+    axes.
+    """
+
+    kept: tuple[Axis, ...]
+    dims: tuple[WindowDim, ...]
+    """One to three, the outermost first."""
+    kind: Literal["sum", "max"]
+    loads: tuple[Load, ...]
+    lines: tuple[Line, ...]
+    operand: str
+    weight_loads: tuple[Load, ...]
+    weight_lines: tuple[Line, ...]
+    weight: str | None
+    var: str
+    position: str | None
+    """Where results need it: the flat index among the inputs of one kept point at which the maximum stands, the
+    lowest among equals."""
+    post_loads: tuple[Load, ...]
+    post: tuple[Line, ...]
+    stores: tuple[Store, ...]
+    flops: int
+    floor_bytes: int
+    source_ops: tuple[str, ...] = ()
+
+    @property
+    def kept_size(self) -> int:
+        """Points of the kept axes: planes that windows move over."""
+        return _product(self.kept)
+
+    @property
+    def taps(self) -> int:
+        """Elements of one window."""
+        total = 1
+        for dim in self.dims:
+            total *= dim.taps
+        return total
+
+
+AnyRegion = Region | MatmulRegion | ScanRegion | WindowRegion
 
 
 def _product(axes: tuple[Axis, ...]) -> int:

@@ -204,7 +204,7 @@ def _registers(region: ScanRegion, values: Values) -> int:
     wide = 2 if region.ctype in ("long long", "double") else 1
     held = elements * _words(region) * (2 if values["prefetch"] == "next" else 1)
     bodies = max(common.live_values(region.lines, [region.operand]), common.live_values(region.post, ()))
-    return 26 + held + elements * wide + bodies
+    return 34 + held + elements * wide + bodies
 
 
 def _shared(region: ScanRegion, values: Values) -> int:

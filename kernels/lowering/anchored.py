@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
 from warpsmith.kernels.indexing import Algebra, Expr, row_major
-from warpsmith.kernels.lowering.axes import cut_all, inverted
+from warpsmith.kernels.lowering.axes import by_stride, cut_all, inverted, join_adjacent, renamed
 from warpsmith.kernels.lowering.evaluator import Evaluator, several_regions
 from warpsmith.kernels.lowering.naming import Writer
 from warpsmith.kernels.lowering.space import output_strides
 from warpsmith.kernels.lowering.values import Value, ValueTable, reachable
 from warpsmith.kernels.lowering.views import Index
 from warpsmith.kernels.opgraph import NodeRef, OpGraph, OpNode
-from warpsmith.kernels.region import Level, Line, Load, Store
+from warpsmith.kernels.region import Axis, Level, Line, Load, Store
 
 
 @dataclass(slots=True)
@@ -56,13 +56,17 @@ class Anchored:
     """Axes along the dimensions of the anchor's result."""
     evaluator: Evaluator = field(init=False)
     writer: Writer = field(default_factory=Writer)
+    raw: dict[str, Value] = field(init=False)
+    """By node, what the kernel computes at a point."""
     results: dict[str, Value] = field(init=False)
-    """By node, its value at the point that computes it."""
+    """By node, its value at that point: `raw`, or what a lowering makes of it."""
 
     def __post_init__(self) -> None:
         self.evaluator = Evaluator(self.graph, Algebra(self.sizes), ValueTable(), self)
-        made = {node.name: self.evaluator.table.load(f"@{node.name}", node.out.dtype, Expr()) for node in self.nodes}
-        self.results = made
+        self.raw = {
+            node.name: self.evaluator.table.load(f"@{node.name}", node.out.dtype, Expr()) for node in self.nodes
+        }
+        self.results = dict(self.raw)
 
     def reduction(self, evaluator: Evaluator, node: OpNode, dims: tuple[int, ...], kept: Index) -> Value:
         """A reduction beside an anchor needs a kernel of its own."""
@@ -130,14 +134,33 @@ class Anchored:
 
     def name_values(self, ends: Sequence[Value]) -> None:
         """Give everything that leads to these values a name."""
-        own = [value.id for value in self.results.values()]
+        own = [value.id for value in self.raw.values()]
         for value in reachable(ends):
             if value.id not in own:
                 self.writer.name(value, value.address)
 
+    def settle(
+        self, ends: Sequence[Value], stores: Sequence[Expr], whole: Mapping[str, str]
+    ) -> tuple[tuple[Axis, ...], list[Expr]]:
+        """Final axes: those in `whole` take these names and stay as they are, the others (the kept ones) are cut,
+        ordered by stride and joined. Addresses of the values move along; the stores' are returned."""
+        own = [value.id for value in self.raw.values()]
+        owners = [value for value in reachable(ends) if value.address is not None and value.id not in own]
+        exprs = [*(value.address for value in owners if value.address is not None), *stores]
+        digits, exprs = cut_all(self.sizes, exprs, whole)
+        sizes = {name: extent for parts in digits.values() for name, extent, _ in parts if extent > 1}
+        guides = sorted(exprs[len(owners) :], key=lambda expr: -prod(sizes.get(axis, 1) for axis in expr.axes))
+        kept = by_stride([name for name in sizes if name not in whole], guides)
+        sizes |= {name: self.sizes[name] for name in whole}
+        kept, exprs = join_adjacent(kept, sizes, exprs)
+        names = {axis: f"k{position}" for position, axis in enumerate(kept)} | dict(whole)
+        exprs = renamed(exprs, names)
+        self.writer.addresses.update({value.id: expr for value, expr in zip(owners, exprs, strict=False)})
+        return tuple(Axis(names[axis], sizes[axis]) for axis in kept), exprs[len(owners) :]
+
     def side(self, ends: Sequence[Value]) -> Side:
         """Loads and lines that lead to these values."""
-        own = [value.id for value in self.results.values()]
+        own = [value.id for value in self.raw.values()]
         values = [value for value in reachable(ends) if value.id not in own]
         level = self._levels(values)
         loads = tuple(self._load(value, level(value)) for value in values if value.kind == "load")
@@ -148,7 +171,7 @@ class Anchored:
         return self.writer.addresses.get(value.id, value.address)
 
     def _levels(self, values: Sequence[Value]) -> Callable[[Value], Level]:
-        axes = {value.id: True for value in self.results.values()}
+        axes = {value.id: True for value in self.raw.values()}
         for value in values:
             address = self._address(value)
             own = address is not None and bool(address.axes)

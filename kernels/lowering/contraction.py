@@ -45,7 +45,7 @@ def _region(lowering: Anchored, form: _Form) -> MatmulRegion:
     outside = [value for value, _ in roots]
     lowering.name_values([a, b, *outside])
     writer, sizes, graph = lowering.writer, lowering.sizes, lowering.graph
-    writer.names[lowering.results[lowering.nodes[0].name].id] = "acc"
+    writer.names[lowering.raw[lowering.nodes[0].name].id] = "acc"
     a_side, b_side, end = lowering.side([a]), lowering.side([b]), lowering.side(outside)
     stores = tuple(
         lowering.store(position, value, lowering.store_address(position, index))

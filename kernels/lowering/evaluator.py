@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from warpsmith.kernels.decompose import WINDOWS
 from warpsmith.kernels.errors import NotYetError
 from warpsmith.kernels.indexing import Algebra
 from warpsmith.kernels.lowering.call import Call
@@ -23,7 +24,7 @@ class Anchors(Protocol):
         """The value of a reduction whose kept dimensions stand at `kept`."""
 
     def anchor(self, evaluator: Evaluator, node: OpNode, index: Index) -> Value:
-        """The value of a contraction or a scan at `index` of its output."""
+        """The value of a contraction, a scan or a window at `index` of its output."""
 
 
 @dataclass(slots=True)
@@ -60,7 +61,7 @@ class Evaluator:
         match kind_of(node):
             case "reduction":
                 return self._reduction(node, index)
-            case "matmul" | "scan":
+            case "matmul" | "scan" | "window":
                 return self.anchors.anchor(self, node, index)
             case "view":
                 return self._view(node, index)
@@ -90,11 +91,13 @@ class Evaluator:
 
 
 def kind_of(node: OpNode) -> str:
-    """`reduction`, `matmul`, `scan`, `view` or `pointwise`, with a refusal for what no table holds."""
+    """`reduction`, `matmul`, `scan`, `window`, `view` or `pointwise`, with a refusal for what no table holds."""
     if node.pattern in ("reduction", "matmul", "scan"):
         if node.pattern == "reduction" and node.op not in REDUCTIONS:
             raise unsupported(node, "this reduction")
         return node.pattern
+    if node.op in WINDOWS:
+        return "window"
     if node.pattern != "anchor":
         if node.op in VIEWS:
             return "view"

@@ -10,9 +10,10 @@ from dataclasses import replace
 from warpsmith.kernels.errors import NotYetError
 from warpsmith.kernels.lowering.assemble import assemble
 from warpsmith.kernels.lowering.contraction import lower_matmul
-from warpsmith.kernels.lowering.evaluator import ctype_of, kind_of, names_in, several_regions
+from warpsmith.kernels.lowering.evaluator import ctype_of, kind_of, names_in, several_regions, unsupported
 from warpsmith.kernels.lowering.scan import lower_scan, with_exclusive_scans
 from warpsmith.kernels.lowering.space import find_space
+from warpsmith.kernels.lowering.window import lower_window, same_window, window_of
 from warpsmith.kernels.opgraph import OpGraph, OpNode
 from warpsmith.kernels.region import AnyRegion
 
@@ -32,18 +33,26 @@ def lower(graph: OpGraph) -> AnyRegion:
         kind_of(node)
         ctype_of(node)
     _check_tensors(graph, live)
-    anchors = [node for node in live if node.pattern in _ANCHORS]
-    if len(anchors) > 1:
-        raise several_regions(anchors[1], f"is a second {anchors[1].pattern} beside {anchors[0].name}")
+    anchors = [node for node in live if kind_of(node) in _ANCHORS]
     indexed = replace(graph, node_index={node.name: node for node in graph.nodes})
+    for node in anchors:
+        if kind_of(node) == "window" and window_of(indexed, node) is None:
+            raise unsupported(node, "this operator")
+    for other in anchors[1:]:
+        if not same_window(anchors[0], other):
+            raise several_regions(other, f"is a second {kind_of(other)} beside {anchors[0].name}")
     with _room_for_recursion(len(live)):
         if anchors:
-            return _ANCHORS[anchors[0].pattern](indexed, anchors[0])
+            return _ANCHORS[kind_of(anchors[0])](indexed, tuple(anchors))
         return assemble(indexed, find_space(indexed))
 
 
-_ANCHORS: dict[str, Callable[[OpGraph, OpNode], AnyRegion]] = {"matmul": lower_matmul, "scan": lower_scan}
-"""Pattern of a node that takes a region of its own -> its lowering."""
+_ANCHORS: dict[str, Callable[[OpGraph, tuple[OpNode, ...]], AnyRegion]] = {
+    "matmul": lambda graph, nodes: lower_matmul(graph, nodes[0]),
+    "scan": lambda graph, nodes: lower_scan(graph, nodes[0]),
+    "window": lower_window,
+}
+"""Kind of a node that takes a region of its own -> its lowering."""
 
 
 _FRAMES_A_NODE = 8

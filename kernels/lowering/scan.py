@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from math import prod
 
-from warpsmith.kernels.indexing import Expr
 from warpsmith.kernels.lowering.anchored import Anchored
-from warpsmith.kernels.lowering.axes import by_stride, cut_all, join_adjacent, renamed
 from warpsmith.kernels.lowering.evaluator import ctype_of, unsupported
-from warpsmith.kernels.lowering.values import Value, reachable
 from warpsmith.kernels.opgraph import NodeRef, OpGraph, OpNode
 from warpsmith.kernels.region import Axis, ScanRegion
 
@@ -34,38 +29,19 @@ def lower_scan(graph: OpGraph, node: OpNode) -> ScanRegion:
     roots = lowering.outputs()
     ends = [value for value, _ in roots]
     lowering.name_values([operand, *ends])
-    lowering.writer.names[lowering.results[node.name].id] = _VAR
+    lowering.writer.names[lowering.raw[node.name].id] = _VAR
     addresses = [lowering.store_address(position, index) for position, (_, index) in enumerate(roots)]
-    kept, axis, addresses = _settle(lowering, [operand, *ends], addresses)
+    kept, addresses = lowering.settle([operand, *ends], addresses, {_SCANNED: "s0"})
     before, after = lowering.side([operand]), lowering.side(ends)
     stores = zip(ends, addresses, strict=True)
     return ScanRegion(
-        kept=kept, axis=axis, loads=before.loads, lines=before.lines, operand=lowering.writer.names[operand.id],
-        kind="sum" if SCANS[node.op] == "sum" else "prod", ctype=ctype_of(node), var=_VAR,
+        kept=kept, axis=Axis("s0", lowering.sizes[_SCANNED]), loads=before.loads, lines=before.lines,
+        operand=lowering.writer.names[operand.id], kind="sum" if SCANS[node.op] == "sum" else "prod",
+        ctype=ctype_of(node), var=_VAR,
         exclusive=bool(node.kwargs.get("exclusive")), post_loads=after.loads, post=after.lines,
         stores=tuple(lowering.store(position, *store) for position, store in enumerate(stores)),
         flops=graph.flops, floor_bytes=graph.floor_bytes, source_ops=tuple(made.op for made in graph.nodes),
     )  # fmt: skip
-
-
-def _settle(
-    lowering: Anchored, ends: Sequence[Value], stores: Sequence[Expr]
-) -> tuple[tuple[Axis, ...], Axis, list[Expr]]:
-    """Final axes: kept ones cut, ordered by stride and joined, the scanned one whole. Addresses move along."""
-    own = [value.id for value in lowering.results.values()]
-    owners = [value for value in reachable(ends) if value.address is not None and value.id not in own]
-    exprs = [*(value.address for value in owners if value.address is not None), *stores]
-    digits, exprs = cut_all(lowering.sizes, exprs, (_SCANNED,))
-    sizes = {name: extent for parts in digits.values() for name, extent, _ in parts if extent > 1}
-    length = lowering.sizes[_SCANNED]
-    guides = sorted(exprs[len(owners) :], key=lambda expr: -prod(sizes.get(axis, 1) for axis in expr.axes))
-    kept = by_stride([name for name in sizes if name != _SCANNED], guides)
-    sizes[_SCANNED] = length
-    kept, exprs = join_adjacent(kept, sizes, exprs)
-    names = {axis: f"k{position}" for position, axis in enumerate(kept)} | {_SCANNED: "s0"}
-    exprs = renamed(exprs, names)
-    lowering.writer.addresses.update({value.id: expr for value, expr in zip(owners, exprs, strict=False)})
-    return tuple(Axis(names[axis], sizes[axis]) for axis in kept), Axis("s0", length), exprs[len(owners) :]
 
 
 def with_exclusive_scans(graph: OpGraph) -> OpGraph:

@@ -23,6 +23,8 @@ from warpsmith.kernels.lowering.lower import lower
         ("scan_of_softmax", ["5,7"], ["several regions", "amax", "cumsum"]),
         ("last_of_a_scan", ["5,7"], ["several regions", "35 elements"]),
         ("two_scans", ["5,7"], ["several regions", "second scan"]),
+        ("two_pools", ["2,3,4,6"], ["several regions", "second window"]),
+        ("convolution", ["2,3,4,6", "5,3,3,3"], ["convolution", "not covered yet"]),
         ("unlike_outputs", ["5,7"], ["several regions", "14 elements"]),
     ],
 )

@@ -26,6 +26,8 @@ SMALL = {
     "l2_normalize": {"rows": "4", "width": "15"},
     "row_max": {"rows": "4", "width": "15"},
     "sum_columns": {"batch_size": "2", "depth": "5", "width": "6"},
+    "max_pool": {"batch_size": "2", "channels": "2", "height": "9", "width": "11"},
+    "depthwise": {"batch_size": "2", "channels": "3", "height": "9", "width": "11"},
     "running_sum": {"batch_size": "3", "length": "17"},
     "matmul": {"M": "5", "N": "6", "K": "7"},
     "linear_gelu": {"batch_size": "4", "in_features": "5", "out_features": "6"},
