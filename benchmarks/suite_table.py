@@ -44,6 +44,7 @@ def head(title: str, manifest: SuiteManifest, group: Sequence[Member]) -> list[s
     statuses = Counter(one.row.status if one.row is not None else "open" for one in group)
     search_s = sum(row.seconds for row in done)
     versions = ", ".join(f"{name} {value}" for name, value in manifest.versions.items())
+    driver = f", driver for CUDA {manifest.driver}" if manifest.driver else ""
     settings = manifest.config
     labelled = "; ".join(
         ", ".join(f"{number} {name}" for name, number in sorted(counts.items())) for counts in found.values() if counts
@@ -51,8 +52,7 @@ def head(title: str, manifest: SuiteManifest, group: Sequence[Member]) -> list[s
     return [
         f"# {title}",
         "",
-        f"Device: {manifest.device}, driver for CUDA {manifest.driver}. Versions: {versions}. "
-        f"Commit {manifest.commit}.",
+        f"Device: {manifest.device}{driver}. Versions: {versions}. Commit {manifest.commit}.",
         f"Made {manifest.created[:10]}: policy {settings.get('policy')}, {settings.get('budget')} evaluations and "
         f"{settings.get('verdicts')} full verdicts a problem, mode {settings.get('mode')}.",
         "",
@@ -127,7 +127,8 @@ def tables(title: str, suite: Path, families: Path | None, levels: frozenset[int
         sample = len([one for one in group if one.problem.key in manifest.autotuned])
         lines += [f"Against max-autotune, on a sample of {sample} problems that a hash drew:", ""]
         lines += means(named, (MAX_AUTOTUNE,))
-    lines += ["## By family", "", *means(by_family(group, families), (COMPILE, BEST))]
+    if any(one.ratios for one in group):
+        lines += ["## By family", "", *means(by_family(group, families), (COMPILE, BEST))]
     lines += [
         "## Problems",
         "",

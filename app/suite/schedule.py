@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -176,7 +177,8 @@ class Schedule:
         last: bool = False,
     ) -> None:  # fmt: skip
         """One step of all these problems, in all lanes; in one where it is to have the device to itself."""
-        queue = deque(problems)
+        # In an order of chance, the same every time: large ones, which stand side by side, would fill the memory.
+        queue = deque(sorted(problems, key=lambda problem: hashlib.sha256(problem.key.encode()).digest()))
         if queue and not self._stopping.is_set():
             self.show.stage(f"{kind} baselines", len(queue))
 
