@@ -86,6 +86,11 @@ def refuse_early(settings: SuiteSettings) -> None:
     for name, value in amounts.items():
         if value is not None and not isfinite(value):
             raise UserError(f"{name} {value}: give a number, or leave it out")
+    if settings.max_evaluations is not None and settings.max_evaluations < settings.budget:
+        told = f"--max-evaluations {settings.max_evaluations} is less than the {settings.budget} of one problem"
+        raise UserError(f"{told}: raise it, or lower --budget")
+    if (settings.max_cost or 0.0) < (settings.problem_max_cost or 0.0) and settings.max_cost is not None:
+        raise UserError(f"--max-cost {settings.max_cost} is less than --problem-max-cost {settings.problem_max_cost}")
     if settings.resume is None and not settings.targets:
         raise UserError("name the suite: `warpsmith bench FOLDER`, or --resume a suite run")
     if settings.gpus and settings.device == "cpu":
