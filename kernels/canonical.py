@@ -3,10 +3,10 @@
 view(x, shape) · expand(x, shape) · permute(x, dims) · unsqueeze(x, dim) · squeeze(x, dims) · flip(x, dims)
 · select(x, dim, index) · slice(x, dim, start, end, step) · unfold(x, dim, size, step)
 · as_strided(x, shape, strides, offset, strides of x) · sum, prod, amax, amin, any, all, argmax,
-argmin(x, dims, keepdim) · mm(a, b) · bmm(a, b) · full(shape, value) · arange(start, end, step) · to_copy(x,
-dtype=name) · pointwise operators in ATen's positional order · anchors as ATen has them. Dims and positions
-are not negative, and 0 <= start <= end <= size. An anchor with several outputs is one node for each that is
-used, told by `output=index`.
+argmin(x, dims, keepdim) · cumsum, cumprod(x, dim) · mm(a, b) · bmm(a, b) · full(shape, value) ·
+arange(start, end, step) · to_copy(x, dtype=name) · pointwise operators in ATen's positional order · anchors as
+ATen has them. Dims and positions are not negative, and 0 <= start <= end <= size. An anchor with several outputs
+is one node for each that is used, told by `output=index`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from warpsmith.kernels.decompose import POINTWISE, REDUCTIONS, VIEWS, pattern_of, words
+from warpsmith.kernels.decompose import POINTWISE, REDUCTIONS, SCANS, VIEWS, pattern_of, words
 from warpsmith.kernels.opgraph import NodeRef, Pattern, TensorSpec
 
 
@@ -89,6 +89,8 @@ def canonical(call: Call) -> Canonical | NodeRef:
         return _view(op, call)
     if op in REDUCTIONS and call.source is not None:
         return _reduction(op, call, call.source)
+    if op in SCANS and call.source is not None:
+        return Canonical(op, (_operand(call.values["self"]), call.values["dim"] % len(call.out.shape)), {}, "scan")
     return _plain(op, call)
 
 

@@ -247,6 +247,8 @@ class _Converter:
     nodes: dict[str, OpNode] = field(default_factory=dict)
     aliases: dict[str, NodeRef] = field(default_factory=dict)
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
+    written: frozenset[str] = frozenset()
+    """Names of the outputs."""
 
     def convert(self) -> tuple[OpGraph, dict[str, torch.Tensor]]:
         """The graph, and the constants of forward that became `param:` inputs."""
@@ -255,6 +257,7 @@ class _Converter:
         results = self._outputs()
         _name_parts(self.program.graph)
         live = _live_nodes(self.program.graph, results)
+        self.written = frozenset(node.name for node in results)
         for node in self.program.graph.nodes:
             if node in live and node.op == "placeholder":
                 self._add_leaf(node)
@@ -349,6 +352,9 @@ class _Converter:
                 form = Canonical(form.op, form.args, form.kwargs | {"output": index}, "anchor")
         else:
             form = canonical(self._call(node, out))
+        if isinstance(form, NodeRef) and node.name in self.written and self._spec(form).strides != out.strides:
+            # The operator changes no value, but the order in which this output is written.
+            form = Canonical("to_copy", (form,), {"dtype": out.dtype}, "pointwise")
         if isinstance(form, NodeRef):
             self.aliases[node.name] = form
         else:

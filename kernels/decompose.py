@@ -40,6 +40,14 @@ VIEWS = words("view permute unsqueeze squeeze slice select flip unfold as_stride
 BROADCASTS = frozenset(("expand",))
 REDUCTIONS = words("sum prod amax amin any all argmax argmin")
 MATMULS = frozenset(("mm", "bmm"))
+SCANS = words("cumsum cumprod")
+WINDOWS = words(
+    """
+    avg_pool1d avg_pool2d avg_pool3d max_pool2d_with_indices max_pool3d_with_indices _adaptive_avg_pool2d
+    _adaptive_avg_pool3d convolution
+    """
+)
+"""Anchors that may fold a window of each channel; a convolution that sums over channels does not."""
 CONSTANTS = frozenset(("full", "arange"))
 
 _SETS: tuple[tuple[frozenset[str], Pattern], ...] = (
@@ -48,6 +56,7 @@ _SETS: tuple[tuple[frozenset[str], Pattern], ...] = (
     (BROADCASTS, "broadcast"),
     (REDUCTIONS, "reduction"),
     (MATMULS, "matmul"),
+    (SCANS, "scan"),
     (CONSTANTS, "constant"),
 )
 
@@ -106,6 +115,8 @@ def _own_decompositions() -> dict[Any, Decomposition]:
         aten.sum.dim_IntList: _sum_dims,
         aten.prod.default: _prod,
         aten.prod.dim_int: _prod_dim,
+        aten.cumsum.default: _running(aten.cumsum.default),
+        aten.cumprod.default: _running(aten.cumprod.default),
         aten.any.default: lambda x: aten.any.dims(x, _all_dims(x)),
         aten.all.default: lambda x: aten.all.dims(x, _all_dims(x)),
         aten.add.Tensor: _add,
@@ -261,6 +272,20 @@ def _prod(x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
 def _prod_dim(x: Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
     wanted = dtype or (torch.int64 if not x.dtype.is_floating_point and not x.dtype.is_complex else x.dtype)
     return torch.prod(x.to(wanted), dim, keepdim) if wanted != x.dtype else NotImplemented
+
+
+def _running(op: Callable[..., Tensor]) -> Decomposition:
+    """A scan in the type that it is asked for; integers and booleans run in int64."""
+
+    def build(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
+        if x.dim() == 0:
+            return torch.clone(x if dtype is None else x.to(dtype))
+        wanted = dtype or (x.dtype if x.dtype.is_floating_point or x.dtype.is_complex else torch.int64)
+        if wanted != x.dtype:
+            return op(x.to(wanted), dim)
+        return NotImplemented if dtype is None else op(x, dim)
+
+    return build
 
 
 def _add(x: Tensor, other: Any, alpha: Any = 1) -> Any:

@@ -10,7 +10,7 @@ ITEM_BYTES = {
     "uint8": 1, "bool": 1, "complex64": 8, "complex128": 16,
 }  # fmt: skip
 
-Pattern = Literal["pointwise", "view", "broadcast", "reduction", "matmul", "anchor", "constant"]
+Pattern = Literal["pointwise", "view", "broadcast", "reduction", "matmul", "scan", "anchor", "constant"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from warpsmith.kernels.lowering.lower import live_nodes, lower
 from warpsmith.kernels.opgraph import OpGraph
 from warpsmith.kernels.partition.compose import compose
 from warpsmith.kernels.partition.price import Prices, canonical
-from warpsmith.kernels.region import Axis, Line, Load, MatmulRegion, OneRegion, Region, Store
+from warpsmith.kernels.region import Axis, Line, Load, MatmulRegion, OneRegion, Region, ScanRegion, Store, WindowRegion
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +51,15 @@ class Plan:
 
     @property
     def kind(self) -> str:
-        """`map`, `reduce-map`, `matmul` or `composite`."""
+        """`map`, `reduce-map`, `matmul`, `scan`, `window` or `composite`."""
         if isinstance(self.region, Composite):
             return "composite"
         if isinstance(self.region, MatmulRegion):
             return "matmul"
+        if isinstance(self.region, ScanRegion):
+            return "scan"
+        if isinstance(self.region, WindowRegion):
+            return "window"
         return "reduce-map" if self.region.rounds else "map"
 
     @property
@@ -72,7 +76,7 @@ class Plan:
             f"operator by operator {self.unfused_bytes:,} bytes",
         ]
         region = self.region
-        body = _composite_text(region) if isinstance(region, Composite) else _one_text(region)
+        body = _composite_text(region) if isinstance(region, Composite) else _body_text(region)
         return "\n".join(head + [f"  {line}" for line in body])
 
 
@@ -112,10 +116,6 @@ def _ways(graph: OpGraph, device: DeviceModel) -> list[AnyRegion]:
     return [whole] if alone <= together else [parts, whole]
 
 
-def _one_text(region: OneRegion) -> list[str]:
-    return _matmul_text(region) if isinstance(region, MatmulRegion) else _region_text(region)
-
-
 def _composite_text(whole: Composite) -> list[str]:
     text = []
     for number, part in enumerate(whole.parts, 1):
@@ -130,8 +130,16 @@ def _composite_text(whole: Composite) -> list[str]:
             text.append(f"{number}. library {part.step.library}: {', '.join(part.step.named)} to {part.step.out}")
     for number, kernel in enumerate(whole.kernels):
         if kernel.tunable:
-            text += [f"kernel {number} ({kernel.family})", *(f"  {line}" for line in _one_text(kernel.region))]
+            text += [f"kernel {number} ({kernel.family})", *(f"  {line}" for line in _body_text(kernel.region))]
     return text
+
+
+def _body_text(region: OneRegion) -> list[str]:
+    if isinstance(region, MatmulRegion):
+        return _matmul_text(region)
+    if isinstance(region, WindowRegion):
+        return _window_text(region)
+    return _scan_text(region) if isinstance(region, ScanRegion) else _region_text(region)
 
 
 def _region_text(region: Region) -> list[str]:
@@ -153,6 +161,30 @@ def _matmul_text(region: MatmulRegion) -> list[str]:
     text.append(f"acc = sum over k of {region.a_var} * {region.b_var}")
     text += [_load_text(load) for load in region.epilogue_loads]
     text += [_line_text(line) for line in region.epilogue]
+    return text + [_store_text(store) for store in region.stores]
+
+
+def _scan_text(region: ScanRegion) -> list[str]:
+    before = "before" if region.exclusive else "up to"
+    text = [f"kept {_axes(region.kept)}; scanned {_axes((region.axis,))}"]
+    text += [_load_text(load) for load in region.loads] + [_line_text(line) for line in region.lines]
+    text.append(f"{region.var} = {region.kind} of {region.operand} {before} {region.axis.name}")
+    text += [_load_text(load) for load in region.post_loads if load not in region.loads]
+    text += [_line_text(line) for line in region.post]
+    return text + [_store_text(store) for store in region.stores]
+
+
+def _window_text(region: WindowRegion) -> list[str]:
+    text = [f"kept {_axes(region.kept)}"]
+    for number, dim in enumerate(region.dims):
+        place = f"p{number} = o{number} * {dim.stride} - {dim.padding} + t{number} * {dim.dilation}"
+        text.append(f"{place}  (outputs {dim.out}, inputs {dim.extent}, taps {dim.taps})")
+    text += [_load_text(load) for load in (*region.loads, *region.weight_loads)]
+    text += [_line_text(line) for line in (*region.lines, *region.weight_lines)]
+    factor = f" * {region.weight}" if region.weight else ""
+    place = f", {region.position} where it stands" if region.position else ""
+    text.append(f"{region.var} = {region.kind} of {region.operand}{factor} over taps{place}")
+    text += [_load_text(load) for load in region.post_loads] + [_line_text(line) for line in region.post]
     return text + [_store_text(store) for store in region.stores]
 
 

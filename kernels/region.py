@@ -156,7 +156,102 @@ class MatmulRegion:
     source_ops: tuple[str, ...] = ()
 
 
-OneRegion = Region | MatmulRegion
+@dataclass(frozen=True, slots=True)
+class ScanRegion:
+    """out[kept, s] = post(the fold of operand(kept, 0), ..., operand(kept, s)): running results along one axis.
+
+    `lines` turn `loads` into `operand`; `post` lines may use `var` (the running result), `post_loads` and axis
+    variables. With `exclusive`, `var` at s folds what lies before s alone: the identity at 0, and the last position
+    has no operand. A load that both need stands in both lists under one name.
+    """
+
+    kept: tuple[Axis, ...]
+    axis: Axis
+    """The scanned axis; it keeps its size, also where that is 1."""
+    loads: tuple[Load, ...]
+    lines: tuple[Line, ...]
+    operand: str
+    kind: Literal["sum", "prod"]
+    ctype: str
+    var: str
+    exclusive: bool
+    post_loads: tuple[Load, ...]
+    post: tuple[Line, ...]
+    stores: tuple[Store, ...]
+    flops: int
+    floor_bytes: int
+    source_ops: tuple[str, ...] = ()
+
+    @property
+    def kept_size(self) -> int:
+        """Points of the kept axes: independent scans."""
+        return _product(self.kept)
+
+    @property
+    def operands(self) -> int:
+        """Positions that have an operand."""
+        return self.axis.size - (1 if self.exclusive else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowDim:
+    """A dimension that windows move along: tap t of output o is input `o * stride - padding + t * dilation`."""
+
+    out: int
+    extent: int
+    """Size of the input; taps before 0 or beyond it count as the fold's identity."""
+    taps: int
+    stride: int
+    padding: int
+    dilation: int
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRegion:
+    """out[kept, o0, ...] = post(fold over taps t0, ... of operand(kept, p0, ...) * weight(kept, t0, ...)).
+
+    Axis variables: kept axes, and by dimension `pN` (position in the input), `oN` (output) and `tN` (tap). `lines`
+    turn `loads` into `operand`, over kept and input axes; `weight_lines` likewise, over kept and tap axes (without
+    `weight` nothing is multiplied); `post` lines may use `var` (the fold), `position`, `post_loads`, kept and output
+    axes.
+    """
+
+    kept: tuple[Axis, ...]
+    dims: tuple[WindowDim, ...]
+    """One to three, the outermost first."""
+    kind: Literal["sum", "max"]
+    loads: tuple[Load, ...]
+    lines: tuple[Line, ...]
+    operand: str
+    weight_loads: tuple[Load, ...]
+    weight_lines: tuple[Line, ...]
+    weight: str | None
+    var: str
+    position: str | None
+    """Where results need it: the flat index among the inputs of one kept point at which the maximum stands, the
+    lowest among equals."""
+    post_loads: tuple[Load, ...]
+    post: tuple[Line, ...]
+    stores: tuple[Store, ...]
+    flops: int
+    floor_bytes: int
+    source_ops: tuple[str, ...] = ()
+
+    @property
+    def kept_size(self) -> int:
+        """Points of the kept axes: planes that windows move over."""
+        return _product(self.kept)
+
+    @property
+    def taps(self) -> int:
+        """Elements of one window."""
+        total = 1
+        for dim in self.dims:
+            total *= dim.taps
+        return total
+
+
+OneRegion = Region | MatmulRegion | ScanRegion | WindowRegion
 """What one kernel (set) computes."""
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
+from warpsmith.kernels.assemble import fixed_kernels
 from warpsmith.kernels.composite import AnyRegion, Composite, Kernel, KernelPart, LibraryPart
 from warpsmith.kernels.device import DeviceModel
 from warpsmith.kernels.family import Family, Invalid, LaunchFeatures
@@ -132,15 +133,10 @@ def _own(values: Values, number: int) -> Values:
     return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
 
 
-def _kernel_names(candidate: Candidate) -> set[str]:
-    steps = (*candidate.plan.prepare, *candidate.plan.steps)
-    return {step.kernel for step in steps if isinstance(step, KernelStep)}
-
-
 def _wrapped(candidate: Candidate, number: int) -> str:
     """The source in a namespace, its kernels renamed: those have C names, which no namespace keeps apart."""
     text = candidate.source
-    for name in _kernel_names(candidate):
+    for name in fixed_kernels(candidate):
         text = re.sub(rf"\b{name}\b", f"p{number}_{name}", text)
     return f"namespace p{number} {{\n{text}\n}}  // namespace p{number}"
 

@@ -11,6 +11,8 @@ from warpsmith.kernels.families.gemm import GemmFamily
 from warpsmith.kernels.families.global_reduce import GlobalReduceFamily
 from warpsmith.kernels.families.map import MapFamily
 from warpsmith.kernels.families.row import RowFamily
+from warpsmith.kernels.families.scan import ScanFamily
+from warpsmith.kernels.families.window import WindowFamily
 from warpsmith.kernels.family import Family, KernelSpec, spec_for
 from warpsmith.kernels.region import OneRegion, Region
 from warpsmith.kernels.slot_text import MAX_CHARACTERS
@@ -21,6 +23,8 @@ FAMILIES: tuple[Family, ...] = (
     ColumnFamily(),
     GlobalReduceFamily(),
     GemmFamily(),
+    ScanFamily(),
+    WindowFamily(),
 )
 """In order of preference where several can compute a region and its results fill the device."""
 COMPOSER = ComposerFamily({family.name: family for family in FAMILIES})

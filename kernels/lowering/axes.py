@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -33,9 +33,13 @@ def cut_axis(axis: str, size: int, cuts: Sequence[int]) -> list[Digit]:
     return digits[::-1]
 
 
-def cut_all(sizes: Mapping[str, int], exprs: Sequence[Expr]) -> tuple[dict[str, list[Digit]], list[Expr]]:
-    """Cut every axis at the boundaries in `exprs`: each old axis' digits, and the expressions over them."""
-    digits = {axis: cut_axis(axis, size, digit_cuts(axis, size, exprs)) for axis, size in sizes.items()}
+def cut_all(
+    sizes: Mapping[str, int], exprs: Sequence[Expr], whole: Container[str] = ()
+) -> tuple[dict[str, list[Digit]], list[Expr]]:
+    """Cut every axis at the boundaries in `exprs`: each old axis' digits, and the expressions over them. Axes in
+    `whole` stay as they are."""
+    cuts = {axis: () if axis in whole else digit_cuts(axis, size, exprs) for axis, size in sizes.items()}
+    digits = {axis: cut_axis(axis, size, cuts[axis]) for axis, size in sizes.items()}
     algebra = Algebra({name: extent for parts in digits.values() for name, extent, _ in parts})
     mapping = {axis: recombined(algebra, parts) for axis, parts in digits.items()}
     return digits, [algebra.substitute(expr, mapping) for expr in exprs]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from warpsmith.kernels.decompose import WINDOWS
 from warpsmith.kernels.errors import NotYetError
 from warpsmith.kernels.indexing import Algebra
 from warpsmith.kernels.lowering.call import Call
@@ -22,8 +23,8 @@ class Anchors(Protocol):
     def reduction(self, evaluator: Evaluator, node: OpNode, dims: tuple[int, ...], kept: Index) -> Value:
         """The value of a reduction whose kept dimensions stand at `kept`."""
 
-    def matmul(self, evaluator: Evaluator, node: OpNode, index: Index) -> Value:
-        """The value of a contraction at `index` of its output."""
+    def anchor(self, evaluator: Evaluator, node: OpNode, index: Index) -> Value:
+        """The value of a contraction, a scan or a window at `index` of its output."""
 
 
 @dataclass(slots=True)
@@ -60,8 +61,8 @@ class Evaluator:
         match kind_of(node):
             case "reduction":
                 return self._reduction(node, index)
-            case "matmul":
-                return self.anchors.matmul(self, node, index)
+            case "matmul" | "scan" | "window":
+                return self.anchors.anchor(self, node, index)
             case "view":
                 return self._view(node, index)
         return self._pointwise(node, index)
@@ -90,11 +91,13 @@ class Evaluator:
 
 
 def kind_of(node: OpNode) -> str:
-    """`reduction`, `matmul`, `view` or `pointwise`, with a refusal for what no table holds."""
-    if node.pattern in ("reduction", "matmul"):
+    """`reduction`, `matmul`, `scan`, `window`, `view` or `pointwise`, with a refusal for what no table holds."""
+    if node.pattern in ("reduction", "matmul", "scan"):
         if node.pattern == "reduction" and node.op not in REDUCTIONS:
             raise unsupported(node, "this reduction")
         return node.pattern
+    if node.op in WINDOWS:
+        return "window"
     if node.pattern != "anchor":
         if node.op in VIEWS:
             return "view"

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
 from warpsmith.kernels.errors import NotYetError
 from warpsmith.kernels.lowering.assemble import assemble
 from warpsmith.kernels.lowering.contraction import lower_matmul
-from warpsmith.kernels.lowering.evaluator import ctype_of, kind_of, names_in, several_regions
+from warpsmith.kernels.lowering.evaluator import ctype_of, kind_of, names_in, several_regions, unsupported
+from warpsmith.kernels.lowering.scan import lower_scan, with_exclusive_scans
 from warpsmith.kernels.lowering.space import find_space
 from warpsmith.kernels.lowering.values import CTYPES
+from warpsmith.kernels.lowering.window import lower_window, same_window, window_of
 from warpsmith.kernels.opgraph import OpGraph, OpNode
 from warpsmith.kernels.region import OneRegion
 
@@ -24,21 +26,34 @@ def lower(graph: OpGraph) -> OneRegion:
 
     Buffers are addressed from a tensor's first element (`data_ptr`), outputs in their spec's strides where
     those are dense, else row-major. Raises NotYetError for what no region says: operators outside the tables, tensors
-    of dtypes that are not in CTYPES, reductions over different axes, a reduction beside a matmul, two matmuls.
+    of dtypes that are not in CTYPES, reductions over different axes, a reduction beside an anchor, two anchors.
     """
+    graph = with_exclusive_scans(graph)
     live = live_nodes(graph)
     for node in live:
         kind_of(node)
         ctype_of(node)
     _check_tensors(graph, live)
-    contractions = [node for node in live if node.pattern == "matmul"]
-    if len(contractions) > 1:
-        raise several_regions(contractions[1], f"is a second matmul beside {contractions[0].name}")
+    anchors = [node for node in live if kind_of(node) in _ANCHORS]
     indexed = replace(graph, node_index={node.name: node for node in graph.nodes})
+    for node in anchors:
+        if kind_of(node) == "window" and window_of(indexed, node) is None:
+            raise unsupported(node, "this operator")
+    for other in anchors[1:]:
+        if not same_window(anchors[0], other):
+            raise several_regions(other, f"is a second {kind_of(other)} beside {anchors[0].name}")
     with _room_for_recursion(len(live)):
-        if contractions:
-            return lower_matmul(indexed, contractions[0])
+        if anchors:
+            return _ANCHORS[kind_of(anchors[0])](indexed, tuple(anchors))
         return assemble(indexed, find_space(indexed))
+
+
+_ANCHORS: dict[str, Callable[[OpGraph, tuple[OpNode, ...]], OneRegion]] = {
+    "matmul": lambda graph, nodes: lower_matmul(graph, nodes[0]),
+    "scan": lambda graph, nodes: lower_scan(graph, nodes[0]),
+    "window": lower_window,
+}
+"""Kind of a node that takes a region of its own -> its lowering."""
 
 
 _FRAMES_A_NODE = 8

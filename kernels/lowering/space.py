@@ -64,9 +64,9 @@ class _Probe:
         self.met.append((node, dims, kept))
         return evaluator.call(node).to(0, "float")
 
-    def matmul(self, evaluator: Evaluator, node: OpNode, index: Index) -> Value:
-        """Graphs with a matmul are lowered elsewhere."""
-        raise unsupported(node, "a matmul here")
+    def anchor(self, evaluator: Evaluator, node: OpNode, index: Index) -> Value:
+        """Graphs with an anchor are lowered elsewhere."""
+        raise unsupported(node, "an anchor here")
 
 
 def _probe(graph: OpGraph, position: int) -> _Probe:
@@ -229,9 +229,9 @@ class _Builder:
         value = evaluator.value(operand, _with_dims(kept, dims, inner))
         return self._folded(node, value, position, count)
 
-    def matmul(self, evaluator: Evaluator, node: OpNode, index: Index) -> Value:
-        """Graphs with a matmul are lowered elsewhere."""
-        raise unsupported(node, "a matmul here")
+    def anchor(self, evaluator: Evaluator, node: OpNode, index: Index) -> Value:
+        """Graphs with an anchor are lowered elsewhere."""
+        raise unsupported(node, "an anchor here")
 
     def _check(self, node: OpNode, count: int, kept: Index) -> None:
         used = {axis for expr in kept for axis in expr.axes}

@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from warpsmith.kernels.decompose import WINDOWS
+from warpsmith.kernels.errors import NotYetError
 from warpsmith.kernels.library import name_of, parameters
 from warpsmith.kernels.lowering.evaluator import unsupported
-from warpsmith.kernels.opgraph import NodeRef, OpNode
+from warpsmith.kernels.lowering.lower import lower
+from warpsmith.kernels.opgraph import NodeRef, OpGraph, OpNode
+from warpsmith.kernels.partition.price import Prices, canonical
+from warpsmith.kernels.partition.slices import operands_of, sliced
 from warpsmith.kernels.records import LibraryStep
 
 
-def is_anchor(node: OpNode) -> bool:
-    """Whether a library computes the node; a region computes every other one."""
-    return node.pattern in ("matmul", "anchor")
+def library_nodes(graph: OpGraph, live: Sequence[OpNode], prices: Prices) -> frozenset[str]:
+    """Names of the nodes that a library computes: products, and what no family of ours computes alone. A region
+    computes every other node."""
+    return frozenset(node.name for node in live if _by_library(graph, node, prices))
+
+
+def _by_library(graph: OpGraph, node: OpNode, prices: Prices) -> bool:
+    if node.pattern == "matmul":
+        return True
+    if node.pattern not in ("anchor", "scan") and node.op not in WINDOWS:
+        return False
+    try:
+        region = lower(sliced(graph, (node.name,), operands_of(node)))
+    except NotYetError:
+        return True
+    return prices.of(canonical(region)[0]).family is None
 
 
 def library_name(node: OpNode) -> str:

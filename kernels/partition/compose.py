@@ -9,8 +9,9 @@ from warpsmith.kernels.composite import Composite, Kernel, KernelPart, LibraryPa
 from warpsmith.kernels.device import DeviceModel
 from warpsmith.kernels.errors import NotYetError
 from warpsmith.kernels.lowering.lower import live_nodes, lower
+from warpsmith.kernels.lowering.scan import with_exclusive_scans
 from warpsmith.kernels.opgraph import NodeRef, OpGraph, OpNode
-from warpsmith.kernels.partition.anchors import is_anchor, library_step
+from warpsmith.kernels.partition.anchors import library_step
 from warpsmith.kernels.partition.fuse import Fusion, Group
 from warpsmith.kernels.partition.price import Prices, canonical
 from warpsmith.kernels.partition.scratch import Scratch, Tenant, assigned
@@ -28,9 +29,7 @@ _OPEN_SHARE = 0.02
 def compose(graph: OpGraph, device: DeviceModel) -> Composite:
     """The graph as kernels and library calls, cut where the model's estimate is least. Raises NotYetError naming the
     node that neither a region nor a library computes."""
-    graph = laid_out(graph)
-    live = live_nodes(graph)
-    fusion = Fusion(graph, Prices(device), live)
+    fusion = _fusion(graph, device)
     groups = fusion.run()
     return _Composer(fusion, _ordered(fusion, groups)).composite()
 
@@ -38,13 +37,17 @@ def compose(graph: OpGraph, device: DeviceModel) -> Composite:
 def recomposed(graph: OpGraph, device: DeviceModel, like: Composite) -> Composite:
     """The graph at other sizes, cut as another composite and by the same families. Raises NotYetError where that is not
     possible."""
-    graph = laid_out(graph)
-    fusion = Fusion(graph, Prices(device), live_nodes(graph))
+    fusion = _fusion(graph, device)
     groups = fusion.cut_like(like.cuts)
     found = _Composer(fusion, _ordered(fusion, groups)).composite(like)
     if [_made_by(part) for part in found.parts] != [_made_by(part) for part in like.parts]:
         raise NotYetError("parts that share a kernel differ at this size")
     return found
+
+
+def _fusion(graph: OpGraph, device: DeviceModel) -> Fusion:
+    laid = laid_out(with_exclusive_scans(graph))
+    return Fusion(laid, Prices(device), live_nodes(laid))
 
 
 def _made_by(part: Part) -> int | str:
@@ -69,7 +72,7 @@ def _read(fusion: Fusion, item: _Item) -> tuple[str, ...]:
 
 def _ordered(fusion: Fusion, groups: list[Group]) -> list[_Item]:
     """Groups and library nodes so that each comes after what it reads, otherwise as the graph has them."""
-    items: list[_Item] = [*groups, *(node for node in fusion.live if is_anchor(node))]
+    items: list[_Item] = [*groups, *(node for node in fusion.live if node.name in fusion.libraries)]
     rank = {node.name: place for place, node in enumerate(fusion.live)}
     items.sort(key=lambda item: max(rank[name] for name in _made(item)))
     ordered: list[_Item] = []

@@ -13,7 +13,7 @@ from math import inf
 from warpsmith.kernels.errors import NotYetError
 from warpsmith.kernels.lowering.lower import lower
 from warpsmith.kernels.opgraph import OpGraph, OpNode
-from warpsmith.kernels.partition.anchors import is_anchor
+from warpsmith.kernels.partition.anchors import library_nodes
 from warpsmith.kernels.partition.price import Price, Prices, canonical
 from warpsmith.kernels.partition.slices import leaves_of, operands_of, sliced
 from warpsmith.kernels.partition.windows import window_of
@@ -21,6 +21,8 @@ from warpsmith.kernels.region import OneRegion
 
 Group = tuple[str, ...]
 """Nodes that one kernel (set) computes."""
+_BEGIN_STORED = frozenset({"reduction", "anchor", "scan"})
+"""Patterns of the nodes whose results are stored to begin with."""
 _NEIGHBOURS = 16
 """Groups after one that are looked at for a join."""
 _SHARED = 0.25
@@ -34,15 +36,19 @@ class Fusion:
     graph: OpGraph
     prices: Prices
     live: Sequence[OpNode]
+    libraries: frozenset[str] = frozenset()
+    """Nodes that a library computes."""
     groups: list[Group] = field(default_factory=list)
     stored: set[str] = field(default_factory=set)
     """Everything that lies in memory between parts: results of groups and of libraries."""
     _regions: dict[tuple[Group, tuple[str, ...]], tuple[OneRegion | None, Price, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        anchors = [node for node in self.live if is_anchor(node)]
-        self.stored = {node.name for node in anchors}
-        wanted = {ref.name for ref in self.graph.outputs} | {n.name for n in self.live if n.pattern == "reduction"}
+        self.libraries = library_nodes(self.graph, self.live, self.prices)
+        anchors = [node for node in self.live if node.name in self.libraries]
+        self.stored = set(self.libraries)
+        wanted = {ref.name for ref in self.graph.outputs}
+        wanted |= {node.name for node in self.live if node.pattern in _BEGIN_STORED}
         for name in (name for node in anchors for name in operands_of(node)):
             wanted.add(window_of(self.graph, name, self.stored).base)
         order = [node.name for node in self.live]
@@ -54,7 +60,7 @@ class Fusion:
         """What has to be stored: outputs, and what libraries read."""
         found = {ref.name for ref in self.graph.outputs}
         for node in self.live:
-            if is_anchor(node):
+            if node.name in self.libraries:
                 found |= {window_of(self.graph, name, self.stored).base for name in operands_of(node)}
         return found
 
@@ -75,8 +81,7 @@ class Fusion:
         self.groups = [group for group in dict.fromkeys(groups) if not set(group) <= set(self.graph.inputs)]
         if not names.issuperset(name for group in self.groups for name in group):
             raise NotYetError("the graph has other operators at this size")
-        self.stored = {node.name for node in self.live if is_anchor(node)}
-        self.stored |= {name for group in self.groups for name in group}
+        self.stored = set(self.libraries) | {name for group in self.groups for name in group}
         if not self.stored.issuperset(self.forced - set(self.graph.inputs)):
             raise NotYetError("the graph has other operators at this size")
         return self.groups

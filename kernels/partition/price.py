@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from math import inf
+from typing import Any
 
 from warpsmith.kernels.cost import estimate_us
 from warpsmith.kernels.device import DeviceModel
 from warpsmith.kernels.errors import NotYetError
 from warpsmith.kernels.families.registry import own_families
 from warpsmith.kernels.family import Family, spec_for
-from warpsmith.kernels.region import MatmulRegion, OneRegion, Region
+from warpsmith.kernels.region import Load, OneRegion, Store
 from warpsmith.kernels.slot_text import MAX_CHARACTERS
 
 Binding = tuple[tuple[str, str], ...]
@@ -19,21 +20,20 @@ Binding = tuple[tuple[str, str], ...]
 def canonical(region: OneRegion) -> tuple[OneRegion, Binding]:
     """The region with its tensors called in0, in1, ... and out0, ... in order of first use, and what they were called:
     two uses of one kernel are equal then."""
-    loads = region.loads if isinstance(region, Region) else (*region.a_loads, *region.b_loads, *region.epilogue_loads)
+    lists = {field.name: getattr(region, field.name) for field in fields(region)}
+    accesses = {name: value for name, value in lists.items() if _holds_accesses(value)}
+    loads = [one.buffer for value in accesses.values() for one in value if isinstance(one, Load)]
     written = {store.buffer: f"out{place}" for place, store in enumerate(region.stores)}
-    read = [buffer for buffer in dict.fromkeys(load.buffer for load in loads) if buffer not in written]
+    read = [buffer for buffer in dict.fromkeys(loads) if buffer not in written]
     names = {buffer: f"in{place}" for place, buffer in enumerate(read)} | written
-    binding = tuple((new, old) for old, new in names.items())
+    renamed: dict[str, Any] = {
+        name: tuple(replace(one, buffer=names[one.buffer]) for one in value) for name, value in accesses.items()
+    }
+    return replace(region, **renamed), tuple((new, old) for old, new in names.items())
 
-    def renamed(accesses: tuple) -> tuple:  # type: ignore[type-arg]
-        return tuple(replace(one, buffer=names[one.buffer]) for one in accesses)
 
-    if isinstance(region, MatmulRegion):
-        return replace(
-            region, a_loads=renamed(region.a_loads), b_loads=renamed(region.b_loads),
-            epilogue_loads=renamed(region.epilogue_loads), stores=renamed(region.stores),
-        ), binding  # fmt: skip
-    return replace(region, loads=renamed(region.loads), stores=renamed(region.stores)), binding
+def _holds_accesses(value: object) -> bool:
+    return isinstance(value, tuple) and bool(value) and isinstance(value[0], Load | Store)
 
 
 @dataclass(frozen=True, slots=True)

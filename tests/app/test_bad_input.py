@@ -181,6 +181,6 @@ def test_a_secret_in_a_servers_address_is_kept_nowhere(warpsmith: Run, tmp_path:
 
 def test_an_operator_without_a_family_names_the_policies_that_write(warpsmith: Run, tmp_path: Path) -> None:
     path = tmp_path / "good.py"
-    path.write_text(problem("torch.cumsum(x, -1)"))
+    path.write_text(problem("torch.sort(x, -1)[0]"))
     done = warpsmith("optimize", path, "--device", "cpu", "--budget", "1", "--out", tmp_path / "runs")
-    refused(done, "cumsum", "--policy chat:MODEL")
+    refused(done, "sort", "--policy chat:MODEL")

@@ -255,7 +255,7 @@ def test_what_a_mode_does_not_ask_is_answered_when_it_is_chosen(tmp_path: Path) 
 
 
 def test_a_problem_that_no_family_covers_is_the_writers(server: ScriptedServer, tmp_path: Path) -> None:
-    (tmp_path / "p.py").write_text(problem("torch.cumsum(x, dim=1)"))
+    (tmp_path / "p.py").write_text(problem("torch.sort(x, dim=1)[0]"))
     policy = f"chat:{server.model}@{server.base_url}"
     shown = session(tmp_path, "/plan", "n", "/slots", "/tree", "/exit", problem=str(tmp_path / "p.py"), policy=policy)
     assert "no family covers this" in shown

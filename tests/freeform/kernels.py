@@ -1,4 +1,4 @@
-"""Problems and free-form kernels for these tests: a softmax that families cover, a running sum that none covers."""
+"""Problems and free-form kernels for these tests: a softmax that families cover, a running maximum that none covers."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
-RUNNING_SUM = SOFTMAX.replace("torch.softmax(x, dim=1)", "torch.cumsum(x, dim=1)")
+RUNNING_MAX = SOFTMAX.replace("torch.softmax(x, dim=1)", "torch.cummax(x, dim=1)[0]")
 
 SOFTMAX_TEXT = """extern "C" __global__ void softmax_rows(const float* in, float* out, int n) {
     __shared__ float part[32];
@@ -36,19 +36,19 @@ SOFTMAX_TEXT = """extern "C" __global__ void softmax_rows(const float* in, float
     for (int i = lane; i < n; i += 32) out[(long)blockIdx.x * n + i] = expf(row[i] - top) / part[lane];
 }
 """
-RUNNING_TEXT = """extern "C" __global__ void running_sum(const float* in, float* out, int n) {
+RUNNING_TEXT = """extern "C" __global__ void running_max(const float* in, float* out, int n) {
     const float* row = in + (long)blockIdx.x * n;
-    double sum = 0.0;
+    double top = row[0];
     for (int i = 0; i < n; ++i) {
-        sum += row[i];
-        out[(long)blockIdx.x * n + i] = (float)sum;
+        if (row[i] > top) top = row[i];
+        out[(long)blockIdx.x * n + i] = (float)top;
     }
 }
 """
 WAITING = """    volatile const float* waited = in;
     while (waited[0] > -1.0e30f) {
     }
-    double sum"""
+    double top"""
 
 
 def plan(kernel: str, *, threads: int = 32, args: tuple[str | dict[str, int | float], ...] = ()) -> LaunchPlan:
@@ -62,24 +62,24 @@ def softmax() -> Candidate:
     return Candidate(source=SOFTMAX_TEXT, plan=plan("softmax_rows"))
 
 
-def running_sum() -> Candidate:
+def running_max() -> Candidate:
     """Right."""
-    return Candidate(source=RUNNING_TEXT, plan=plan("running_sum", threads=1))
+    return Candidate(source=RUNNING_TEXT, plan=plan("running_max", threads=1))
 
 
 def broken(what: str) -> Candidate:
-    """The running sum with one fault: `compile`, `launch`, `wrong`, `hang` or `plan`."""
-    good = running_sum()
+    """The running maximum with one fault: `compile`, `launch`, `wrong`, `hang` or `plan`."""
+    good = running_max()
     if what == "compile":
-        return good.model_copy(update={"source": RUNNING_TEXT.replace("double sum", "doubel sum")})
+        return good.model_copy(update={"source": RUNNING_TEXT.replace("double top", "doubel top")})
     if what == "launch":
         return good.model_copy(
             update={"source": RUNNING_TEXT.replace("i < n;", "i <= n;").replace("row[i]", "row[i + n]")}
         )
     if what == "wrong":
-        return good.model_copy(update={"source": RUNNING_TEXT.replace("(float)sum", "(float)sum + 1.0f")})
+        return good.model_copy(update={"source": RUNNING_TEXT.replace("(float)top", "(float)top + 1.0f")})
     if what == "hang":
-        return good.model_copy(update={"source": RUNNING_TEXT.replace("    double sum", WAITING)})
+        return good.model_copy(update={"source": RUNNING_TEXT.replace("    double top", WAITING)})
     scratch = {"tmp": Buffer(dtype="float32", shape=(4,))}
     step = good.plan.steps[0].model_copy(update={"args": ("in0", "out7", {"i32": 96})})
     return good.model_copy(update={"plan": LaunchPlan(buffers=scratch, steps=(step,))})

@@ -19,7 +19,7 @@ COMMENTED = f"// the same with other lines\n\n{kernels.RUNNING_TEXT}"
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
-    path = kernels.problem(tmp_path_factory.mktemp("problem"), kernels.RUNNING_SUM)
+    path = kernels.problem(tmp_path_factory.mktemp("problem"), kernels.RUNNING_MAX)
     return open_bench(str(path), device="cpu", arch="sm_90", overrides={}, inputs=None, mode="eval")
 
 
@@ -35,9 +35,9 @@ def judged(bench: Bench, store: RunStore, rounds: Sequence[tuple[Level, Sequence
 
 
 FAULTS = ("compile", "launch", "wrong", "hang", "plan")
-FIRST = kernels.running_sum()
+FIRST = kernels.running_max()
 TWIN = FIRST.model_copy(update={"source": COMMENTED, "parent": FIRST.id})
-OTHER = FIRST.model_copy(update={"plan": kernels.plan("running_sum", threads=2)})
+OTHER = FIRST.model_copy(update={"plan": kernels.plan("running_max", threads=2)})
 BAD_TWIN = kernels.broken("wrong").model_copy(update={"source": f"// again\n{kernels.broken('wrong').source}"})
 
 
@@ -95,9 +95,9 @@ def test_twins_are_known_after_a_restart_and_at_full_level(bench: Bench, run: tu
 def test_the_emulator_has_twins_by_what_it_runs() -> None:
     """The device's assembler takes a loop out of which nothing is seen; the PTX still holds it, and never ends."""
     plain, endless = (
-        kernels.running_sum().model_copy(
+        kernels.running_max().model_copy(
             update={
-                "source": f'extern "C" __global__ void running_sum(const float* x, float* y) {{ {loop} y[0] = 1.0f; }}'
+                "source": f'extern "C" __global__ void running_max(const float* x, float* y) {{ {loop} y[0] = 1.0f; }}'
             }
         )
         for loop in ("", "volatile int go = 1; while (go) {}")
@@ -119,10 +119,10 @@ def test_what_stands_behind_a_line_number_is_code(line: str, said: bool) -> None
 
 
 def test_line_numbers_are_no_part_of_a_binary(tmp_path: Path) -> None:
-    first = kernels.running_sum()
+    first = kernels.running_max()
     reports = [compile_candidate(one, "sm_90") for one in (first, first.model_copy(update={"source": COMMENTED}))]
     assert reports[0].cubin_hash != reports[1].cubin_hash
-    changed = first.model_copy(update={"source": kernels.RUNNING_TEXT.replace("(float)sum", "(float)sum * 2.0f")})
+    changed = first.model_copy(update={"source": kernels.RUNNING_TEXT.replace("(float)top", "(float)top * 2.0f")})
     other = compile_candidate(changed, "sm_90")
     for kind in ("gpu", "cpu"):
         assert binary_of(first, reports[0], kind) == binary_of(first, reports[1], kind)

@@ -28,7 +28,7 @@ from warpsmith.tools.runs.store import RunStore
 TASK = FreeformTask((), (), None, "", "sm_90", "none", 1 << 16, None, 1 << 20)
 
 
-def bench_of(folder: Path, text: str = kernels.RUNNING_SUM) -> Bench:
+def bench_of(folder: Path, text: str = kernels.RUNNING_MAX) -> Bench:
     path = kernels.problem(folder, text)
     return open_bench(str(path), device="cpu", arch="sm_90", overrides={}, inputs=None, mode="eval")
 
@@ -38,7 +38,7 @@ def mended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Finished, Scripted
     """A problem that no family covers: three failures, then a right kernel, and nothing more."""
     folder = tmp_path_factory.mktemp("mended")
     faults = tuple(kernels.broken(what) for what in ("compile", "launch", "wrong"))
-    policy = ScriptedPolicy(candidates=(*faults, kernels.running_sum()))
+    policy = ScriptedPolicy(candidates=(*faults, kernels.running_max()))
     settings = OptimizeSettings(problem="", device="cpu", budget=4, out=folder / "runs")
     return optimize_bench(bench_of(folder), settings, QuietDisplay(), policy), policy
 
@@ -60,7 +60,7 @@ def test_what_a_writer_is_told_holds_shapes_and_no_paths(mended: tuple[Finished,
     writing = policy.asked[0].writing
     assert writing is not None
     task = writing.task
-    assert task.operators == ("cumsum = cumsum(in0, 1)  # float32 6x96",)
+    assert task.operators == ("cummax_0 = cummax(in0, 1, output=0)  # float32 6x96",)
     assert [one.name for one in task.operands] == ["in0", "out0"]
     assert task.region is None
     assert "/" not in task.reference
@@ -74,7 +74,7 @@ def test_the_winner_has_a_lineage_a_report_and_exports(mended: tuple[Finished, S
     assert best.estimated_us is not None
     assert len(finished.result.lineage) >= 2
     page = (finished.folder / "report.html").read_text()
-    assert "running_sum" in page
+    assert "running_max" in page
     with RunStore.open(finished.folder, writable=False) as store:
         export(store, "cu", to=tmp_path)
         assert (tmp_path / "kernel.cu").read_text() == kernels.RUNNING_TEXT
@@ -84,7 +84,7 @@ def test_the_winner_has_a_lineage_a_report_and_exports(mended: tuple[Finished, S
 
 
 def test_without_a_writer_the_error_names_the_operator(tmp_path: Path) -> None:
-    with pytest.raises(NotYetError, match="cumsum"):
+    with pytest.raises(NotYetError, match="cummax"):
         optimize_bench(bench_of(tmp_path), OptimizeSettings(problem="", out=tmp_path), QuietDisplay())
 
 

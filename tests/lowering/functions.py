@@ -279,8 +279,81 @@ def two_products(a, b):
     return a @ b @ b
 
 
+def ordered(x):
+    return x.sort(1)[0]
+
+
 def running_sum(x):
     return x.cumsum(1)
+
+
+def running_product(x):
+    return x.cumprod(-1)
+
+
+def running_sum_of_rows(x):
+    return x.cumsum(0) * 2
+
+
+def running_sum_middle(x):
+    return (x.relu() + 1).cumsum(1)
+
+
+def running_sum_backwards(x):
+    return x.flip(1).cumsum(1).flip(1)
+
+
+def running_sum_before(x):
+    return torch.cat((torch.zeros_like(x[:, :1]), x[:, :-1].cumsum(1)), 1)
+
+
+def running_sum_before_backwards(x):
+    turned = x.flip(1).cumsum(1)[:, :-1]
+    return F.pad(turned, (1, 0)).flip(1)
+
+
+def running_product_before(x):
+    return torch.cat((torch.ones_like(x[:, :1]), x.cumprod(1)[:, :-1]), 1)
+
+
+def running_sum_without_itself(x):
+    return x.cumsum(1) - x, x.exp()
+
+
+def running_sum_masked(x, y):
+    return (x * (y > 0)).cumsum(1)
+
+
+def running_count(x):
+    return (x > 0).cumsum(1)
+
+
+def running_sum_transposed(x):
+    return x.t().cumsum(0).t()
+
+
+def running_sum_of_a_slice(x):
+    return x[:, 1:].cumsum(1)
+
+
+def running_sum_in_halves(x):
+    return x.cumsum(1).view(x.shape[0], 2, -1).transpose(0, 1).contiguous()
+
+
+def running_mean(x):
+    return x.cumsum(1) / torch.arange(1, x.shape[1] + 1)
+
+
+def scan_of_softmax(x):
+    return x.softmax(1).cumsum(1)
+
+
+def last_of_a_scan(x):
+    return x.cumsum(1)[:, -1]
+
+
+def two_scans(x):
+    return x.cumsum(1) + x.cumprod(1)
 
 
 def unlike_outputs(x):
@@ -289,3 +362,87 @@ def unlike_outputs(x):
 
 def rows_and_columns(x):
     return x.sum(0), x.sum(1)
+
+
+def max_pool_line(x):
+    return F.max_pool1d(x, 8, 1, padding=4, dilation=3)
+
+
+def max_pool_plane(x):
+    return F.max_pool2d(x, (4, 3), stride=(1, 2), padding=(1, 1))
+
+
+def max_pool_ceil(x):
+    return F.max_pool2d(x, 3, stride=2, padding=1, dilation=2, ceil_mode=True)
+
+
+def max_pool_solid(x):
+    return F.max_pool3d(x, 3, stride=2, padding=1, dilation=3)
+
+
+def max_pool_places(x):
+    return F.max_pool2d(x.round(), 3, stride=2, padding=1, return_indices=True)
+
+
+def max_pool_place_in_solid(x):
+    return F.max_pool3d(x.round(), (2, 3, 2), stride=1, return_indices=True)[1]
+
+
+def avg_pool_line(x):
+    return F.avg_pool1d(x, 8, 1, padding=4)
+
+
+def avg_pool_plane(x):
+    return F.avg_pool2d(x, 11)
+
+
+def avg_pool_ceil(x):
+    return F.avg_pool2d(x, (3, 4), stride=2, padding=1, ceil_mode=True)
+
+
+def avg_pool_inside(x):
+    return F.avg_pool2d(x, 3, stride=2, padding=1, ceil_mode=True, count_include_pad=False)
+
+
+def avg_pool_divisor(x):
+    return F.avg_pool2d(x, 3, stride=1, divisor_override=7)
+
+
+def avg_pool_solid(x):
+    return F.avg_pool3d(x, 3, stride=2, padding=1)
+
+
+def pool_of_relu_and_more(x, y):
+    return F.max_pool2d(torch.relu(x) * y, 3, stride=1, padding=1) * 2 + y.exp()
+
+
+def pool_of_permuted(x):
+    return F.avg_pool2d(x.permute(0, 3, 1, 2), 2)
+
+
+def adaptive_pool(x):
+    return F.adaptive_avg_pool2d(x, (3, 2))
+
+
+def depthwise_line(x, w, b):
+    return F.conv1d(x, w, b, padding=2, dilation=2, groups=x.shape[1])
+
+
+def depthwise_plane(x, w):
+    return F.conv2d(x, w, groups=x.shape[1])
+
+
+def depthwise_strided(x, w, b):
+    return F.conv2d(x, w, b, stride=(2, 1), padding=(1, 2), dilation=(1, 2), groups=x.shape[1]).relu()
+
+
+def depthwise_solid(x, w):
+    return F.conv3d(x, w, stride=(1, 2, 1), padding=1, groups=x.shape[1])
+
+
+def two_pools(x):
+    return F.max_pool2d(x, 2) + F.avg_pool2d(x, 2)
+
+
+def convolution(x, w):
+    return F.conv2d(x, w)

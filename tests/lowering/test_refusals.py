@@ -19,7 +19,12 @@ from warpsmith.kernels.lowering.lower import lower
         ("linear_softmax", ["5,7", "6,7"], ["several regions", "amax", "mm"]),
         ("norm_linear", ["5,7", "6,7"], ["several regions", "sum", "mm"]),
         ("two_products", ["5,5", "5,5"], ["several regions", "second matmul"]),
-        ("running_sum", ["5,7"], ["cumsum", "not covered yet"]),
+        ("ordered", ["5,7"], ["sort", "not covered yet"]),
+        ("scan_of_softmax", ["5,7"], ["several regions", "amax", "cumsum"]),
+        ("last_of_a_scan", ["5,7"], ["several regions", "35 elements"]),
+        ("two_scans", ["5,7"], ["several regions", "second scan"]),
+        ("two_pools", ["2,3,4,6"], ["several regions", "second window"]),
+        ("convolution", ["2,3,4,6", "5,3,3,3"], ["convolution", "not covered yet"]),
         ("unlike_outputs", ["5,7"], ["several regions", "14 elements"]),
     ],
 )

@@ -41,13 +41,13 @@ class Live:
         **request: str,
     ) -> None:  # fmt: skip
         """`request`: paths for `stdin`, `stdout` and `stderr`, and `run`, MODULE:FUNCTION in place of the command."""
-        self._mother = _mother(cold=cold)
+        self._mother = _mother()
         if (before := self._mother.live) is not None:
             before.kill()
             before.wait()
         plain = {"words": [str(word) for word in words], "folder": str(folder), "environment": dict(environment)}
         self.returncode: int | None = None
-        self._mother.says(json.dumps(plain | request))
+        self._mother.says(json.dumps(plain | request | {"cold": cold}))
         self._mother.live = self
         self.pid = self._mother.hears()
 
@@ -104,9 +104,9 @@ class Piped(Live):
 class _Mother:
     """The process that forks."""
 
-    def __init__(self, *, cold: bool) -> None:
+    def __init__(self) -> None:
         program = Path(__file__).with_name("command_mother.py")
-        command = [sys.executable, "-P", str(program), *(["cold"] if cold else [])]
+        command = [sys.executable, "-P", str(program)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
         self.live: Live | None = None
         atexit.register(self._process.kill)

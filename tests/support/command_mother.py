@@ -15,6 +15,7 @@ import traceback
 from pathlib import Path
 from typing import NoReturn, TextIO
 
+from warpsmith.sandbox import stem
 from warpsmith.sandbox.stem import imports_kept
 from warpsmith.tools.target import Target
 from warpsmith.tools.workers import Workers
@@ -38,6 +39,8 @@ def child(request: dict, opened: int) -> NoReturn:
             os.dup2(handle, number)
             os.close(handle)
         os.close(opened)
+        if request["cold"]:
+            stem._kept.stems = None  # What is kept there stays whole for the next one.
         sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", 1 if os.isatty(1) else -1, closefd=False)
         sys.stderr = os.fdopen(2, "w", 1, closefd=False)
         os.environ.clear()
@@ -65,9 +68,6 @@ def main() -> None:
     requests, answers = os.fdopen(os.dup(0)), os.dup(1)
     for name in (requests.fileno(), answers):
         os.set_inheritable(name, False)
-    if "cold" in sys.argv:
-        serve(requests, answers)
-        return
     with imports_kept():
         asyncio.run(worker_imports())
         serve(requests, answers)
