@@ -26,7 +26,7 @@ from warpsmith.app.suite.settings import SuiteSettings, as_before, refuse_early
 from warpsmith.app.suite.show import SuiteRich, Watcher
 from warpsmith.app.suite.wire import Setup
 from warpsmith.app.suite.words import summary_text
-from warpsmith.kernels.errors import EnvironmentError_
+from warpsmith.kernels.errors import EnvironmentError_, UserError
 from warpsmith.kernels.records import SCHEMA_VERSION
 from warpsmith.tools.measurement.baseline_records import BaselineFolder
 from warpsmith.tools.runs.store import utc_now
@@ -64,7 +64,10 @@ def _opened(settings: SuiteSettings) -> tuple[SuiteFolder, SuiteSettings]:
     if settings.resume is not None:
         folder = SuiteFolder.open(settings.resume)
         try:
-            return folder, as_before(settings, folder.manifest().config, settings.resume)
+            kept = as_before(settings, folder.manifest().config, settings.resume)
+            if settings.targets:
+                folder.write_manifest(moved(folder.manifest(), settings.targets))
+            return folder, kept
         except BaseException:
             folder.close()
             raise
@@ -78,6 +81,19 @@ def _opened(settings: SuiteSettings) -> tuple[SuiteFolder, SuiteSettings]:
         )
     )  # fmt: skip
     return folder, settings
+
+
+def moved(manifest: SuiteManifest, targets: tuple[str, ...]) -> SuiteManifest:
+    """The manifest with its problems where they lie now, on another machine or in another folder. UserError where one
+    of them is not among the targets."""
+    found = {problem.key: problem for problem in find_problems(targets)}
+    lacking = [problem.key for problem in manifest.problems if problem.key not in found]
+    if lacking:
+        raise UserError(
+            f"{' '.join(targets)} lacks {len(lacking)} of the suite's problems ({', '.join(lacking[:3])}, ...): name "
+            "the same files in their new place, or leave SUITE out"
+        )
+    return manifest.model_copy(update={"problems": tuple(found[problem.key] for problem in manifest.problems)})
 
 
 def tuned(problems: tuple[SuiteProblem, ...], number: int) -> tuple[str, ...]:
