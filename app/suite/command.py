@@ -40,7 +40,7 @@ NOTHING_VERIFIED, BUDGET_ENDED = 1, 3
 def run_bench(settings: SuiteSettings, display: Display) -> int:
     """Runs the command and shows the result; returns the exit code."""
     refuse_early(settings)
-    folder, settings = _opened(settings)
+    folder, settings = opened(settings)
     where = f"everything finished so far is kept; go on with --resume {folder.folder}"
     with folder, interrupt_says(where):
         manifest = folder.manifest()
@@ -59,14 +59,19 @@ def run_bench(settings: SuiteSettings, display: Display) -> int:
         return _exit_code(schedule, summary)
 
 
-def _opened(settings: SuiteSettings) -> tuple[SuiteFolder, SuiteSettings]:
+def opened(settings: SuiteSettings) -> tuple[SuiteFolder, SuiteSettings]:
     """A suite run that is gone on with, or a new one with its manifest."""
     if settings.resume is not None:
         folder = SuiteFolder.open(settings.resume)
         try:
             kept = as_before(settings, folder.manifest().config, settings.resume)
+            manifest = folder.manifest()
             if settings.targets:
-                folder.write_manifest(moved(folder.manifest(), settings.targets))
+                manifest = moved(manifest, settings.targets)
+            if "max_autotune" in settings.given:
+                manifest = manifest.model_copy(update={"autotuned": tuned(manifest.problems, settings.max_autotune)})
+            if manifest != folder.manifest():
+                folder.write_manifest(manifest)
             return folder, kept
         except BaseException:
             folder.close()

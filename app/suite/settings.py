@@ -16,7 +16,7 @@ Wanted = Literal["best", "all", "none"]
 RENEWABLE = frozenset(
     {
         "targets", "minutes", "max_cost", "max_evaluations", "workers", "gpus", "seats", "jobs", "retry", "resume",
-        "baselines_only", "price", "baselines",
+        "baselines_only", "price", "baselines", "max_autotune",
     }
 )  # fmt: skip
 """What every call may say anew; anything else a suite run keeps to its end."""

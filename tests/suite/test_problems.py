@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from warpsmith.app.suite.command import moved, tuned
+from warpsmith.app.suite.command import moved, opened, tuned
 from warpsmith.app.suite.presence import hold, wait_until_gone
 from warpsmith.app.suite.problems import find_problems, parse_choice
 from warpsmith.app.suite.records import SuiteManifest
+from warpsmith.app.suite.settings import SuiteSettings
 from warpsmith.kernels.errors import UserError
 
 
@@ -113,6 +114,18 @@ def test_a_suite_run_finds_its_problems_in_another_place(kernelbench: Path, tmp_
     (tmp_path / "elsewhere" / "level1" / "19_ReLU.py").unlink()
     with pytest.raises(UserError, match="lacks 1 of the suite's problems \\(L1-019_ReLU"):
         moved(manifest, (str(tmp_path / "elsewhere"),))
+
+
+def test_the_autotuned_sample_can_be_drawn_by_a_later_call(kernelbench: Path, tmp_path: Path) -> None:
+    settings = SuiteSettings(targets=(str(kernelbench),), out=tmp_path / "runs")
+    folder, _ = opened(settings)
+    assert folder.manifest().autotuned == ()
+    folder.close()
+    more = SuiteSettings(resume=folder.folder, max_autotune=2, given=frozenset({"resume", "max_autotune"}))
+    again, kept = opened(more)
+    with again:
+        assert len(again.manifest().autotuned) == 2
+        assert (kept.targets, kept.max_autotune) == (settings.targets, 2)
 
 
 def test_a_suite_waits_for_the_lanes_of_an_earlier_call(tmp_path: Path) -> None:
