@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import enum
-import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +10,37 @@ import typer
 from typer.core import TyperGroup
 
 from warpsmith import __version__
+from warpsmith.app.cli_bench import bench
+from warpsmith.app.cli_evaluate import evaluate
 from warpsmith.app.ending import explained, fail, fail_usage, told
+from warpsmith.app.options import (
+    Approve,
+    ArchOpt,
+    CountersChoice,
+    DeviceChoice,
+    DeviceOpt,
+    ExportKind,
+    InputsOpt,
+    JobsOpt,
+    JsonlOpt,
+    JsonOpt,
+    MaxCallsOpt,
+    MaxCostOpt,
+    MaxTokensOpt,
+    Mode,
+    ModeOpt,
+    OutOpt,
+    Precision,
+    PrecisionOpt,
+    PriceOpt,
+    ProblemArg,
+    QuietOpt,
+    SeedOpt,
+    SetOpt,
+)
+from warpsmith.app.options import given as _given
+from warpsmith.app.options import named as _named
+from warpsmith.app.options import path_of as _path
 from warpsmith.kernels.errors import UserError, WarpsmithError
 
 _MISUSE: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
@@ -51,111 +79,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-
-
-class DeviceChoice(enum.StrEnum):
-    """Where candidates run."""
-
-    auto = "auto"
-    gpu = "gpu"
-    cpu = "cpu"
-
-
-class Mode(enum.StrEnum):
-    """torch's module mode."""
-
-    eval = "eval"
-    train = "train"
-
-
-class Precision(enum.StrEnum):
-    """How far a kernel may leave the baseline's own precision."""
-
-    exact = "exact"
-    compensated = "compensated"
-    lower_ = "lower"
-
-
-class Approve(enum.StrEnum):
-    """What a chat asks of the person."""
-
-    ask = "ask"
-    auto = "auto"
-    yolo = "yolo"
-
-
-class CountersChoice(enum.StrEnum):
-    """Which full verdicts are profiled with ncu."""
-
-    best = "best"
-    all = "all"
-    none = "none"
-
-
-class ExportKind(enum.StrEnum):
-    """Forms of export."""
-
-    cu = "cu"
-    model_new = "model_new"
-    extension = "extension"
-
-
-def _named(text: str | None) -> str | None:
-    """A path on the command line: an empty one would be the current folder."""
-    if text is not None and not text.strip():
-        raise typer.BadParameter("the path is empty; name a file or folder")
-    return text
-
-
-def _path(text: str | Path) -> Path:
-    """The same as a Path; defaults come as one."""
-    _named(str(text))
-    return Path(text)
-
-
-ProblemArg = Annotated[
-    str, typer.Argument(callback=_named, help="A KernelBench-style file, or module.py:callable with --inputs.")
-]
-DeviceOpt = Annotated[
-    DeviceChoice, typer.Option("--device", help="Where candidates run; auto takes a GPU if there is one.")
-]
-ArchOpt = Annotated[
-    str | None,
-    typer.Option("--arch", help="Architecture to compile for, e.g. sm_90 (default: the GPU's, else sm_90)."),
-]
-SetOpt = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="NAME=LITERAL", help="Override a module-level constant of the problem; repeatable."),
-]
-InputsOpt = Annotated[
-    str | None,
-    typer.Option("--inputs", help="Example inputs of module.py:callable, e.g. 'f32[4096,1024] f32[1024]'."),
-]
-ModeOpt = Annotated[Mode, typer.Option("--mode", help="Module mode.")]
-PrecisionOpt = Annotated[Precision, typer.Option("--precision", help="Precision class that candidates may use.")]
-SeedOpt = Annotated[int, typer.Option("--seed", help="Seed of the proposals (inputs of the judge are always fresh).")]
-MaxCostOpt = Annotated[float | None, typer.Option("--max-cost", min=0.0, help="Money budget in USD for chat models.")]
-MaxTokensOpt = Annotated[
-    int | None, typer.Option("--max-tokens", min=0, help="Tokens for chat models, prompts and replies together.")
-]
-MaxCallsOpt = Annotated[int | None, typer.Option("--max-calls", min=0, help="Requests to chat models.")]
-PriceOpt = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--price", metavar="[MODEL=]IN/OUT", help="What a chat model costs, in USD per million tokens; repeatable."
-    ),
-]
-OutOpt = Annotated[Path, typer.Option("--out", parser=_path, metavar="PATH", help="Folder for run folders.")]
-JobsOpt = Annotated[
-    int | None,
-    typer.Option(
-        "--jobs", min=1, max=256,
-        help="Compilers and emulator workers side by side (default: the cores this process may use, at most 16).",
-    ),
-]  # fmt: skip
-JsonOpt = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else.")]
-JsonlOpt = Annotated[bool, typer.Option("--jsonl", help="Events as JSON lines on stdout as they happen.")]
-QuietOpt = Annotated[bool, typer.Option("--quiet", help="No progress, only the result.")]
 
 
 def _version(wanted: bool) -> None:
@@ -209,7 +132,8 @@ def optimize(
         str,
         typer.Option(
             "--policy",
-            help="builtin, random, default, cost-model, chat:MODEL[@URL][,...][;ROLE=MODEL...], or local:PATH.",
+            help="builtin, random, tpe, genetic, coordinate, cost-model, transfer:PATH, default, "
+            "chat:MODEL[@URL][,...][;ROLE=MODEL...], or local:PATH.",
         ),
     ] = "builtin",
     budget: Annotated[int, typer.Option("--budget", min=1, help="Candidates to evaluate.")] = 64,
@@ -291,6 +215,7 @@ def chat(
     price: PriceOpt = None,
     seed: SeedOpt = 0,
     out: OutOpt = Path("runs"),
+    jobs: JobsOpt = None,
 ) -> None:
     """The same as optimize with a person in the loop."""
     if continue_ or run:
@@ -309,7 +234,7 @@ def chat(
         problem=module or "", device=device.value, arch=arch, overrides=_overrides(set_), inputs=inputs,
         mode=mode.value, policy=policy, budget=budget, verdicts=verdicts, minutes=minutes, max_cost=max_cost,
         max_tokens=max_tokens, max_calls=max_calls, price=tuple(price or ()), start=start, seed=seed, out=out,
-        given=_given(ctx),
+        jobs=jobs, given=_given(ctx),
     )  # fmt: skip
     raise typer.Exit(run_chat(ChatSettings(search, mode=approve.value, last=continue_, run=run)))
 
@@ -380,7 +305,9 @@ def export(
     run: Annotated[Path, typer.Argument(parser=_path, metavar="RUN", help="Run folder.")],
     as_: Annotated[
         ExportKind,
-        typer.Option("--as", help="cu: kernel.cu and launch.json; model_new: a KernelBench ModelNew."),
+        typer.Option(
+            "--as", help="cu: kernel.cu and launch.json; model_new: a KernelBench ModelNew; t4: all evaluations."
+        ),
     ] = ExportKind.model_new,
     to: Annotated[
         Path | None,
@@ -394,10 +321,12 @@ def export(
     json: JsonOpt = False,
 ) -> None:
     """Write a run's best kernel in another form."""
-    from warpsmith.app.export import run_export
+    from warpsmith.app.export import run_export, run_export_t4
 
     if as_ is ExportKind.extension:
-        raise UserError("export --as extension is not there yet; use --as cu or --as model_new")
+        raise UserError("export --as extension is not there yet; use --as cu, --as model_new or --as t4")
+    if as_ is ExportKind.t4:
+        raise typer.Exit(run_export_t4(run, to, json=json))
     raise typer.Exit(run_export(run, "cu" if as_ is ExportKind.cu else "model_new", to, json=json))
 
 
@@ -435,48 +364,15 @@ def doctor(
     raise typer.Exit(run_doctor(json=json))
 
 
-@app.command()
-def evaluate(
-    policy: Annotated[str, typer.Argument(help="Who searches: builtin, random, ... (docs/policies.md).")],
-    suite: Annotated[
-        str | None, typer.Argument(metavar="[SUITE]", help="Problems to compare on; not there yet, use --tables.")
-    ] = None,
-    tables: Annotated[
-        Path | None, typer.Option("--tables", parser=_path, metavar="DIR", help="Folder of recorded tables.")
-    ] = None,
-    only: Annotated[
-        list[str] | None, typer.Option("--table", metavar="NAME", help="Only this table of the folder; repeatable.")
-    ] = None,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Searches a table.")] = 20,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="The first seed; the others follow it.")] = 0,
-    at: Annotated[str, typer.Option("--at", help="Evaluations after which the best is looked at.")] = "25,50,100,200",
-    batch: Annotated[int, typer.Option("--batch", min=1, help="Proposals a round.")] = 1,
-    jobs: JobsOpt = None,
-    json: JsonOpt = False,
-    quiet: QuietOpt = False,
-) -> None:
-    """Say how close a policy comes to the optimum of recorded tables."""
-    if tables is None:
-        what = f"SUITE {suite}" if suite else "a policy alone"
-        raise UserError(f"evaluate on {what} is not there yet; name a folder of recorded tables with --tables DIR")
-    # Matrices are small here and searches run side by side: threads of the libraries would only wait for each other.
-    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ.setdefault(name, "1")
-    from warpsmith.app.cores import default_jobs
-    from warpsmith.app.evaluate import EvaluateSettings, run_evaluate
-
-    settings = EvaluateSettings(
-        policy=policy, tables=tables, only=tuple(only or ()), seeds=seeds, seed=seed, at=at, batch=batch,
-        jobs=jobs or default_jobs(), json=json, quiet=quiet,
-    )  # fmt: skip
-    raise typer.Exit(run_evaluate(settings))
+app.command()(bench)
+app.command()(evaluate)
 
 
 def _not_there_yet(ctx: typer.Context) -> None:
     raise UserError(f"the command `{ctx.info_name}` is not there yet; docs/interface.md lists what is")
 
 
-for _name in ("bench", "rollout", "train", "view"):
+for _name in ("rollout", "train", "view"):
     app.command(
         _name, hidden=True, add_help_option=False,
         context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
@@ -508,19 +404,11 @@ def _module_and_start(problem: str | None, start: str | None, ref: str | None) -
     return module, start
 
 
-def _given(ctx: typer.Context) -> frozenset[str]:
-    """Names of the options that the command line gives, whatever their values."""
-    found = {
-        name.rstrip("_") for name in ctx.params if getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE"
-    }
-    return frozenset("overrides" if name == "set" else name for name in found)
-
-
 def _refuse_other(given: frozenset[str]) -> None:
     """A session that goes on has its problem and its search; its budgets may be given anew."""
     from warpsmith.app.optimize import RENEWABLE
 
-    free = {*RENEWABLE, "continue", "run", "approve", "out"}
+    free = {*RENEWABLE, "continue", "run", "approve", "out", "jobs"}
     other = sorted(given - free)
     if other:
         shown = ", ".join("PROBLEM" if name == "problem" else f"--{_SPELLED.get(name, name)}" for name in other)

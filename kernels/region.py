@@ -156,7 +156,8 @@ class MatmulRegion:
     source_ops: tuple[str, ...] = ()
 
 
-AnyRegion = Region | MatmulRegion
+OneRegion = Region | MatmulRegion
+"""What one kernel (set) computes."""
 
 
 def _product(axes: tuple[Axis, ...]) -> int:

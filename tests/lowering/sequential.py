@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 
+from warpsmith.kernels.composite import AnyRegion
 from warpsmith.kernels.lowering.lower import lower
 from warpsmith.kernels.opgraph import OpGraph
-from warpsmith.kernels.region import AnyRegion, Axis, Line, Load, MatmulRegion, Reduction, Region, Store
+from warpsmith.kernels.region import Axis, Line, Load, MatmulRegion, Reduction, Region, Store
 
 _PRELUDE = """
 #include <math.h>
