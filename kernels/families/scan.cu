@@ -86,7 +86,7 @@ static __device__ __forceinline__ void scan_tile(Value (&totals)[UNROLL], Value&
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS * ROWS) ${kernel}(${signature}) {
+extern "C" __global__ void __launch_bounds__(THREADS * ROWS, 1) ${kernel}(${signature}) {
     constexpr int SCRATCH = SCHEME == scheme_tree ? THREADS : WARPS;
     __shared__ Value scratch[2][ROWS * SCRATCH];
     const int thread = threadIdx.x % THREADS, team = threadIdx.x / THREADS;
