@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from warpsmith.agents.belief import Belief, Memory, Pool, one_thread
 from warpsmith.agents.policy import Proposal, Request, proposal
 from warpsmith.agents.pool import candidates, log_estimates
-from warpsmith.agents.ranks import normal_scores
 from warpsmith.agents.repair import mend
 from warpsmith.agents.role_softmax import draw, updated_logits
 from warpsmith.agents.space import Grid, Point, SearchSpace
-from warpsmith.agents.surrogate import expected_improvement, failure_chance, fit, with_pseudo
+from warpsmith.agents.surrogate import expected_improvement
 from warpsmith.kernels.slots import Values
 
 Floats = NDArray[np.float64]
@@ -23,6 +23,8 @@ EXPLORE = 1.0
 """Standard deviations below the mean in the lower confidence bound of refine moves."""
 START = 5
 """Evaluations before the surrogate is asked."""
+SPREAD = 64
+"""Random points of which the first evaluations take the most distant, where no model tells which are cheap."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class BuiltinPolicy:
     """Needs no model, no key and no GPU."""
 
     name: str = "builtin"
+    _memory: Memory = field(default_factory=Memory, repr=False, compare=False)
 
     def opening(self, space: SearchSpace) -> Values:
         """The family's prior."""
@@ -47,12 +50,55 @@ class BuiltinPolicy:
         elif request.kind == "escape":
             points = _disturbed(request)
         elif request.kind == "refine":
-            points = _by_surrogate(request, request.role)
+            points = self._by_surrogate(request, request.role)
         if not points:
-            points = _by_surrogate(request, None)
+            points = self._by_surrogate(request, None)
         grid = Grid(request.space)
         why = f"{request.kind} {request.role or ''}".strip()
         return [proposal(request.space, grid.values(p), base, why) for p in points]
+
+    def _by_surrogate(self, request: Request, role: str | None) -> list[Point]:
+        """Expected improvement over the whole space, or a lower bound over one role's slots at the incumbent."""
+        with self._memory.lock, one_thread():
+            grid, rng, seen = Grid(request.space), request.rng(), request.seen
+            pool = self._memory.whole(grid)
+            if pool is None:
+                pool = Pool(grid, candidates(request, rng, role))
+            free = pool.fresh(seen)
+            if role is not None:
+                incumbent = request.incumbent
+                base = grid.point(incumbent.values if incumbent else request.space.sensible())
+                free &= pool.around(base, grid.columns(role))
+            if not free.any():
+                return []
+            telling = [t for t in request.history if t.telling]
+            if sum(t.cost is not None for t in telling) < 2:
+                left = [pool.points[i] for i in np.flatnonzero(free)]
+                return _spread(grid, left, list(seen), log_estimates(request.space, left), request.count)
+            return _chosen(pool, self._memory.belief(pool, telling), free, request.count, refine=role is not None)
+
+
+def _chosen(pool: Pool, belief: Belief, free: NDArray[np.bool_], count: int, *, refine: bool) -> list[Point]:
+    """The free points of the highest worth, one after another: what was picked counts as observed at its mean, so that
+    a batch does not crowd."""
+    posterior, targets = belief.posterior, belief.targets
+    best = float(targets.min())
+    free = free.copy()
+    picked: list[Point] = []
+    for _ in range(min(count, int(free.sum()))):
+        mean, deviation = posterior.predict(targets)
+        if refine:
+            worth = -(mean - EXPLORE * deviation) + 2.0 * np.log(np.maximum(belief.survival, 1e-3))
+        else:
+            worth = expected_improvement(mean, deviation, best) * belief.survival
+        index = int(np.argmax(np.where(free, worth, -np.inf)))
+        free[index] = False
+        picked.append(pool.points[index])
+        if len(picked) < count:
+            posterior = posterior.fork()
+            posterior.observe([part[index : index + 1] for part in pool.inputs])
+            targets = np.append(targets, mean[index])
+    return picked
 
 
 def _first(request: Request) -> list[Point]:
@@ -69,7 +115,11 @@ def _first(request: Request) -> list[Point]:
     take([grid.point(request.space.naive), grid.point(request.space.sensible())])
     if len(chosen) < request.count:
         pool = [p for p in candidates(request, rng) if p not in seen]
-        take(_spread(grid, pool, list(seen), log_estimates(request.space, pool), request.count - len(chosen)))
+        estimates = log_estimates(request.space, pool)
+        if len(pool) > SPREAD and not np.ptp(estimates):
+            pool = [pool[i] for i in rng.choice(len(pool), SPREAD, replace=False)]
+            estimates = np.zeros(SPREAD)
+        take(_spread(grid, pool, list(seen), estimates, request.count - len(chosen)))
     return chosen
 
 
@@ -113,46 +163,3 @@ def _disturbed(request: Request) -> list[Point]:
             chosen.append(point)
             seen.add(point)
     return chosen
-
-
-def _by_surrogate(request: Request, role: str | None) -> list[Point]:
-    """Expected improvement over the whole space, or a lower bound over one role's slots at the incumbent."""
-    grid, rng, seen = Grid(request.space), request.rng(), request.seen
-    pool = [p for p in candidates(request, rng, role) if p not in seen]
-    if not pool:
-        return []
-    tried = [t for t in request.history if t.cost is not None]
-    if len(tried) < 2:
-        return _spread(grid, pool, list(seen), log_estimates(request.space, pool), request.count)
-    targets = normal_scores([t.cost for t in tried], [t.margin for t in tried])
-    model = fit(_inputs(grid, [grid.point(t.values) for t in tried]), targets)
-    telling = [t for t in request.history if t.telling]
-    everything = [grid.point(t.values) for t in telling]
-    failed = np.array([t.cost is None for t in telling])
-    coordinates = _inputs(grid, pool)
-    survival = 1.0 - failure_chance(_inputs(grid, everything), failed, coordinates)
-    best = float(targets.min())
-    free = np.ones(len(pool), dtype=bool)
-    picked: list[Point] = []
-    for _ in range(min(request.count, len(pool))):
-        mean, deviation = model.predict(coordinates)
-        if role is None:
-            value = expected_improvement(mean, deviation, best) * survival
-        else:
-            value = -(mean - EXPLORE * deviation) + 2.0 * np.log(np.maximum(survival, 1e-3))
-        index = int(np.argmax(np.where(free, value, -np.inf)))
-        free[index] = False
-        picked.append(pool[index])
-        if len(picked) < request.count:
-            model = with_pseudo(model, [c[index : index + 1] for c in coordinates])
-    return picked
-
-
-def _inputs(grid: Grid, points: list[Point]) -> list[Floats]:
-    """Slot coordinates, and the cost model's log estimate (scaled) as one more dimension where there is a
-    model."""
-    coordinates = grid.coordinates(points)
-    estimates = log_estimates(grid.space, points)
-    if float(np.abs(estimates).max(initial=0.0)) > 0:
-        coordinates.append(estimates[:, None])
-    return coordinates

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from warpsmith.agents.space import SearchSpace
 from warpsmith.kernels.slot_text import refuse_code
-from warpsmith.kernels.slots import Slot, SlotEdit, Values
+from warpsmith.kernels.slots import Slot, SlotEdit, Values, local_name
 
 
 def refusal(space: SearchSpace, role: str, edits: Iterable[SlotEdit]) -> str | None:
@@ -55,5 +55,5 @@ def _choice(slot: Slot, edit: SlotEdit) -> str | None:
 def _code(space: SearchSpace, edit: SlotEdit) -> str | None:
     if not isinstance(edit.value, str):
         return f"{edit.slot!r} is a code slot: it takes text"
-    problem = refuse_code(edit.value, frozenset(slot.name.upper() for slot in space.choice_slots))
+    problem = refuse_code(edit.value, frozenset(local_name(slot.name).upper() for slot in space.choice_slots))
     return f"{edit.slot}: {problem}" if problem is not None else None

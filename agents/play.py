@@ -7,8 +7,11 @@ from dataclasses import replace
 
 from warpsmith.agents.policy import Policy, Request, Trial
 from warpsmith.agents.rounds import next_round
-from warpsmith.agents.space import SearchSpace
+from warpsmith.agents.space import Grid, Point, SearchSpace
 from warpsmith.kernels.slots import Values
+
+BARREN_LIMIT = 3
+"""Rounds in a row without a new combination after which a search ends."""
 
 
 def play(
@@ -20,29 +23,34 @@ def play(
     seed: int,
     batch: int = 1,
 ) -> list[Trial]:
-    """All trials of one search, in order; ends early where the policy has nothing left to propose."""
-    history: list[Trial] = []
-    step = 0
-    while len(history) < budget:
+    """All trials of one search, in order, each combination once: what was evaluated before is neither evaluated nor
+    counted again. Ends early where the policy has nothing new to propose."""
+    grid, history, known = Grid(space), list[Trial](), set[Point]()
+    step = barren = 0
+    while len(history) < budget and barren < BARREN_LIMIT:
         chosen = next_round(space, history, batch=batch, left=budget - len(history))
         request = Request(
             space=space, history=tuple(history), kind=chosen.kind, count=chosen.count, seed=seed, step=step,
             role=chosen.role, patient=chosen.patient,
         )  # fmt: skip
-        proposals = policy.propose(request)
+        proposals = policy.propose(request)[: chosen.count]
         if not proposals:
             break
+        barren += 1
         for made in proposals:
-            told = answer(made.values)
-            history.append(
-                replace(
-                    told,
-                    kind=chosen.kind,
-                    role=chosen.role,
-                    candidate=str(len(history)),
-                    base=made.base,
-                    step=step,
-                )
+            point = grid.point(made.values)
+            if point in known:
+                continue
+            known.add(point)
+            barren = 0
+            told = replace(
+                answer(made.values),
+                kind=chosen.kind,
+                role=chosen.role,
+                candidate=str(len(history)),
+                base=made.base,
+                step=step,
             )
+            history.append(told)
         step += 1
     return history

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,15 @@ WHOLE = 6000
 
 _listed: weakref.WeakKeyDictionary[SearchSpace, list[Point]] = weakref.WeakKeyDictionary()
 """Enumerated valid sets by the identity of the space (spaces that compare equal list the same)."""
+
+
+@runtime_checkable
+class Listed(Protocol):
+    """A space that knows its valid points: nothing has to be enumerated."""
+
+    @property
+    def points(self) -> Sequence[Point]:
+        """Every valid point."""
 
 
 def candidates(request: Request, rng: np.random.Generator, role: str | None = None) -> list[Point]:
@@ -39,7 +49,9 @@ def candidates(request: Request, rng: np.random.Generator, role: str | None = No
 
 
 def valid_points(space: SearchSpace) -> list[Point] | None:
-    """All valid points of a space whose product is within the limit, else None."""
+    """All valid points of a space that lists them or whose product is within the limit, else None."""
+    if isinstance(space, Listed):
+        return list(space.points)
     grid = Grid(space)
     if grid.cartesian > ENUMERATION_LIMIT:
         return None

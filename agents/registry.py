@@ -12,6 +12,11 @@ from warpsmith.agents.llm.endpoint import endpoint
 from warpsmith.agents.local.address import WRITES_FROM, find_model, parse
 from warpsmith.agents.policy import Policy
 from warpsmith.agents.resources import PolicyResources
+from warpsmith.agents.search.coordinate import CoordinatePolicy
+from warpsmith.agents.search.genetic import GeneticPolicy
+from warpsmith.agents.search.tpe import TpePolicy
+from warpsmith.agents.search.transfer import PREFIX as TRANSFER
+from warpsmith.agents.search.transfer import transfer_policy
 from warpsmith.kernels.errors import UserError
 
 POLICIES: dict[str, Callable[[], Policy]] = {
@@ -19,20 +24,23 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "random": RandomPolicy,
     "default": DefaultPolicy,
     "cost-model": CostModelPolicy,
+    "tpe": TpePolicy,
+    "genetic": GeneticPolicy,
+    "coordinate": CoordinatePolicy,
 }
+WITH_DETAILS: dict[str, Callable[[str], Policy]] = {TRANSFER: transfer_policy}
+"""Policies whose name says more behind a colon."""
 
 
 _SIZE = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)([mb])(?![a-z0-9])", re.IGNORECASE)
-
-NOT_YET = ("tpe", "genetic")
-"""Policies that docs/interface.md names and that are not there yet."""
 
 
 def make_policy(name: str, resources: PolicyResources | None = None) -> Policy:
     """The policy of that name; UserError lists what there is. Policies that ask models need the resources of a run."""
     crew = crew_of(name)
     if crew is None:
-        return POLICIES[name]()
+        prefix = _prefix(name)
+        return POLICIES[name]() if prefix is None else WITH_DETAILS[prefix](name)
     if resources is None:
         raise ValueError(f"{name} needs the resources of a run")
     from warpsmith.agents.chat.policy import ChatPolicy
@@ -51,12 +59,14 @@ def crew_of(name: str) -> Crew | None:
             else:
                 endpoint(address.model, address.base_url)
         return crew
-    if name in NOT_YET:
-        there = f"{', '.join(POLICIES)}, {GRAMMAR}, or {LOCAL}PATH"
-        raise UserError(f"--policy {name} is not there yet: choose one of {there}")
-    if name not in POLICIES:
-        raise UserError(f"unknown policy {name!r}: choose one of {', '.join(POLICIES)}, {GRAMMAR}, or {LOCAL}PATH")
+    if name not in POLICIES and _prefix(name) is None:
+        known = f"{', '.join(POLICIES)}, {TRANSFER}PATH, {GRAMMAR}, or {LOCAL}PATH"
+        raise UserError(f"unknown policy {name!r}: choose one of {known}")
     return None
+
+
+def _prefix(name: str) -> str | None:
+    return next((prefix for prefix in WITH_DETAILS if name.startswith(prefix)), None)
 
 
 def writes_kernels(crew: Crew | None) -> bool:

@@ -22,6 +22,8 @@ WRITE_AFTER = 2 * PLATEAU
 """Evaluations without progress after which a whole candidate is asked for."""
 IDLE_LIMIT = 3
 """Rounds in a row without a single new candidate after which nobody is asked any more."""
+LEAST_GAIN = 0.01
+"""Decayed mean log gain below which refining a role has stopped to pay: then all act together."""
 DECAY = 0.7
 """Weight of a role's earlier gains against its latest in the bandit."""
 
@@ -60,7 +62,9 @@ def next_round(
         return Round("escape", count, disturbed)
     if rounds[-1][0] in ("refine",) and len(space.groups) > 1:
         return Round("joint", count)
-    return Round("refine", count, _most_promising_role(space, history, lag or {}))
+    role = _most_promising_role(space, history, lag or {})
+    gain, refined = role_gains(history).get(role, (0.0, 0))
+    return Round("refine", count, role) if not refined or gain >= LEAST_GAIN else Round("joint", count)
 
 
 def writing_round(
@@ -132,7 +136,10 @@ def patient_of(history: Sequence[Trial]) -> int | None:
     `REPAIR_LIMIT` attempts; another failure of the last round gets one, as long as repairs stay a small part of the
     search.
     """
-    mends = {t.candidate: [o for o in history if o.kind == "repair" and o.base == t.candidate] for t in history}
+    mends: dict[str | None, list[Trial]] = {trial.candidate: [] for trial in history}
+    for trial in history:
+        if trial.kind == "repair":
+            mends.setdefault(trial.base, []).append(trial)
     costed = [i for i, t in enumerate(history) if t.cost is not None]
     best = min(costed, key=lambda i: history[i].cost or 0.0, default=None)
     if best is not None and history[best].spills:

@@ -9,11 +9,12 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from warpsmith.kernels.composite import AnyRegion
 from warpsmith.kernels.device import DeviceModel, model_for
 from warpsmith.kernels.family import Invalid, KernelSpec, LaunchFeatures, spec_for
 from warpsmith.kernels.indexing import Expr, Term
 from warpsmith.kernels.records import Candidate, KernelStep, LaunchPlan
-from warpsmith.kernels.region import AnyRegion, Axis, Region, Store
+from warpsmith.kernels.region import Axis, Region, Store
 from warpsmith.kernels.slots import Slot, Values
 
 SLOTS = (

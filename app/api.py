@@ -55,4 +55,14 @@ def optimize(
     except UserError:
         shutil.rmtree(folder.parent, ignore_errors=True)
         raise
-    return optimize_bench(bench_for(problem, device=device, arch=arch), settings, QuietDisplay())
+    try:
+        return optimize_bench(bench_for(problem, device=device, arch=arch), settings, QuietDisplay())
+    except Exception:
+        if not _named_by_a_run(folder, Path(out)):
+            shutil.rmtree(folder.parent, ignore_errors=True)
+        raise
+
+
+def _named_by_a_run(folder: Path, out: Path) -> bool:
+    """Whether a run needs the module that was kept there."""
+    return any(folder.parent.name in manifest.read_text() for manifest in out.glob("*/manifest.json"))

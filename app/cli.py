@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +10,37 @@ import typer
 from typer.core import TyperGroup
 
 from warpsmith import __version__
+from warpsmith.app.cli_bench import bench
+from warpsmith.app.cli_evaluate import evaluate
 from warpsmith.app.ending import explained, fail, fail_usage, told
+from warpsmith.app.options import (
+    Approve,
+    ArchOpt,
+    CountersChoice,
+    DeviceChoice,
+    DeviceOpt,
+    ExportKind,
+    InputsOpt,
+    JobsOpt,
+    JsonlOpt,
+    JsonOpt,
+    MaxCallsOpt,
+    MaxCostOpt,
+    MaxTokensOpt,
+    Mode,
+    ModeOpt,
+    OutOpt,
+    Precision,
+    PrecisionOpt,
+    PriceOpt,
+    ProblemArg,
+    QuietOpt,
+    SeedOpt,
+    SetOpt,
+)
+from warpsmith.app.options import given as _given
+from warpsmith.app.options import named as _named
+from warpsmith.app.options import path_of as _path
 from warpsmith.kernels.errors import UserError, WarpsmithError
 
 _MISUSE: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
@@ -50,111 +79,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-
-
-class DeviceChoice(enum.StrEnum):
-    """Where candidates run."""
-
-    auto = "auto"
-    gpu = "gpu"
-    cpu = "cpu"
-
-
-class Mode(enum.StrEnum):
-    """torch's module mode."""
-
-    eval = "eval"
-    train = "train"
-
-
-class Precision(enum.StrEnum):
-    """How far a kernel may leave the baseline's own precision."""
-
-    exact = "exact"
-    compensated = "compensated"
-    lower_ = "lower"
-
-
-class Approve(enum.StrEnum):
-    """What a chat asks of the person."""
-
-    ask = "ask"
-    auto = "auto"
-    yolo = "yolo"
-
-
-class CountersChoice(enum.StrEnum):
-    """Which full verdicts are profiled with ncu."""
-
-    best = "best"
-    all = "all"
-    none = "none"
-
-
-class ExportKind(enum.StrEnum):
-    """Forms of export."""
-
-    cu = "cu"
-    model_new = "model_new"
-    extension = "extension"
-
-
-def _named(text: str | None) -> str | None:
-    """A path on the command line: an empty one would be the current folder."""
-    if text is not None and not text.strip():
-        raise typer.BadParameter("the path is empty; name a file or folder")
-    return text
-
-
-def _path(text: str | Path) -> Path:
-    """The same as a Path; defaults come as one."""
-    _named(str(text))
-    return Path(text)
-
-
-ProblemArg = Annotated[
-    str, typer.Argument(callback=_named, help="A KernelBench-style file, or module.py:callable with --inputs.")
-]
-DeviceOpt = Annotated[
-    DeviceChoice, typer.Option("--device", help="Where candidates run; auto takes a GPU if there is one.")
-]
-ArchOpt = Annotated[
-    str | None,
-    typer.Option("--arch", help="Architecture to compile for, e.g. sm_90 (default: the GPU's, else sm_90)."),
-]
-SetOpt = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="NAME=LITERAL", help="Override a module-level constant of the problem; repeatable."),
-]
-InputsOpt = Annotated[
-    str | None,
-    typer.Option("--inputs", help="Example inputs of module.py:callable, e.g. 'f32[4096,1024] f32[1024]'."),
-]
-ModeOpt = Annotated[Mode, typer.Option("--mode", help="Module mode.")]
-PrecisionOpt = Annotated[Precision, typer.Option("--precision", help="Precision class that candidates may use.")]
-SeedOpt = Annotated[int, typer.Option("--seed", help="Seed of the proposals (inputs of the judge are always fresh).")]
-MaxCostOpt = Annotated[float | None, typer.Option("--max-cost", min=0.0, help="Money budget in USD for chat models.")]
-MaxTokensOpt = Annotated[
-    int | None, typer.Option("--max-tokens", min=0, help="Tokens for chat models, prompts and replies together.")
-]
-MaxCallsOpt = Annotated[int | None, typer.Option("--max-calls", min=0, help="Requests to chat models.")]
-PriceOpt = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--price", metavar="[MODEL=]IN/OUT", help="What a chat model costs, in USD per million tokens; repeatable."
-    ),
-]
-OutOpt = Annotated[Path, typer.Option("--out", parser=_path, metavar="PATH", help="Folder for run folders.")]
-JobsOpt = Annotated[
-    int | None,
-    typer.Option(
-        "--jobs", min=1, max=256,
-        help="Compilers and emulator workers side by side (default: the cores this process may use, at most 16).",
-    ),
-]  # fmt: skip
-JsonOpt = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else.")]
-JsonlOpt = Annotated[bool, typer.Option("--jsonl", help="Events as JSON lines on stdout as they happen.")]
-QuietOpt = Annotated[bool, typer.Option("--quiet", help="No progress, only the result.")]
 
 
 def _version(wanted: bool) -> None:
@@ -290,6 +214,7 @@ def chat(
     price: PriceOpt = None,
     seed: SeedOpt = 0,
     out: OutOpt = Path("runs"),
+    jobs: JobsOpt = None,
 ) -> None:
     """The same as optimize with a person in the loop."""
     if continue_ or run:
@@ -308,7 +233,7 @@ def chat(
         problem=module or "", device=device.value, arch=arch, overrides=_overrides(set_), inputs=inputs,
         mode=mode.value, policy=policy, budget=budget, verdicts=verdicts, minutes=minutes, max_cost=max_cost,
         max_tokens=max_tokens, max_calls=max_calls, price=tuple(price or ()), start=start, seed=seed, out=out,
-        given=_given(ctx),
+        jobs=jobs, given=_given(ctx),
     )  # fmt: skip
     raise typer.Exit(run_chat(ChatSettings(search, mode=approve.value, last=continue_, run=run)))
 
@@ -434,11 +359,15 @@ def doctor(
     raise typer.Exit(run_doctor(json=json))
 
 
+app.command()(bench)
+app.command()(evaluate)
+
+
 def _not_there_yet(ctx: typer.Context) -> None:
     raise UserError(f"the command `{ctx.info_name}` is not there yet; docs/interface.md lists what is")
 
 
-for _name in ("bench", "rollout", "train", "evaluate", "view"):
+for _name in ("rollout", "train", "view"):
     app.command(
         _name, hidden=True, add_help_option=False,
         context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
@@ -470,19 +399,11 @@ def _module_and_start(problem: str | None, start: str | None, ref: str | None) -
     return module, start
 
 
-def _given(ctx: typer.Context) -> frozenset[str]:
-    """Names of the options that the command line gives, whatever their values."""
-    found = {
-        name.rstrip("_") for name in ctx.params if getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE"
-    }
-    return frozenset("overrides" if name == "set" else name for name in found)
-
-
 def _refuse_other(given: frozenset[str]) -> None:
     """A session that goes on has its problem and its search; its budgets may be given anew."""
     from warpsmith.app.optimize import RENEWABLE
 
-    free = {*RENEWABLE, "continue", "run", "approve", "out"}
+    free = {*RENEWABLE, "continue", "run", "approve", "out", "jobs"}
     other = sorted(given - free)
     if other:
         shown = ", ".join("PROBLEM" if name == "problem" else f"--{_SPELLED.get(name, name)}" for name in other)

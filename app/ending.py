@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 from warpsmith.app.wording import printable
@@ -53,7 +53,7 @@ class Ended(WarpsmithError):
         self.exit_code = exit_code
 
 
-_NOTHING = "nothing was written; run the command again"
+NOTHING = "nothing was written; run the command again"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _received: list[int] = []
 """The signals that arrived while a command ran, the first of them first."""
@@ -70,7 +70,7 @@ def listen() -> None:
 
 def _at_once(number: int, frame: types.FrameType | None) -> None:
     if not _begun:
-        os.write(2, f"interrupted: {_NOTHING}\n".encode())
+        os.write(2, f"interrupted: {NOTHING}\n".encode())
     os._exit(128 + number)
 
 
@@ -135,14 +135,15 @@ def interrupt_code(name: str | None = None) -> int:
 
 
 @contextlib.contextmanager
-def interrupt_says(text: str) -> Iterator[None]:
-    """An interrupt inside of the block says this, if nothing further inside has said it more exactly."""
+def interrupt_says(text: str | Callable[[], str]) -> Iterator[None]:
+    """An interrupt inside of the block says this, if nothing further inside has said it more exactly. A text that is
+    not known before is asked for at the interrupt."""
     try:
         yield
     except Interrupted:
         raise
     except KeyboardInterrupt as error:
-        raise Interrupted(text) from error
+        raise Interrupted(text if isinstance(text, str) else text()) from error
 
 
 @contextlib.contextmanager
@@ -152,7 +153,7 @@ def told() -> Iterator[None]:
         with _interruptible():
             yield
     except KeyboardInterrupt as error:
-        text = str(error) or _NOTHING
+        text = str(error) or NOTHING
         raise Ended(f"interrupted: {text}", interrupt_code()) from error
     except BrokenPipeError as error:
         text = "nobody reads the output any more; what was finished is kept"

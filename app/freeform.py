@@ -15,7 +15,7 @@ from warpsmith.kernels.errors import NotYetError
 from warpsmith.kernels.family import KernelSpec
 from warpsmith.kernels.opgraph import NodeRef, OpGraph, OpNode
 from warpsmith.kernels.records import Candidate, Diagnostic
-from warpsmith.tools.judge import scratch_limit
+from warpsmith.tools.plan_file import scratch_limit
 
 _REMEDY = "a policy that writes whole kernels takes it on: --policy chat:MODEL, or local:PATH?code=on"
 _REMEDY_SMALL = (

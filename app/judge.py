@@ -18,7 +18,8 @@ from warpsmith.app.workbench import Bench, open_bench, write_manifest
 from warpsmith.kernels.problem import Problem
 from warpsmith.kernels.records import Outcome
 from warpsmith.tools.evaluate import Evaluator
-from warpsmith.tools.judge import judge, load_candidate
+from warpsmith.tools.judge import judge
+from warpsmith.tools.plan_file import load_candidate
 from warpsmith.tools.runs.store import RunStore
 
 INTERRUPTED = "no verdict yet; compiled kernels are kept in the cache: run the command again"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from math import isfinite
@@ -24,13 +25,13 @@ from warpsmith.app.reference import reopened
 from warpsmith.app.report_space import space_document
 from warpsmith.app.resume import kept
 from warpsmith.app.start import STDIN, Start, as_text, read_start
-from warpsmith.app.wording import count, verdict_text
+from warpsmith.app.wording import count, outcome_text, verdict_text
 from warpsmith.app.workbench import Bench, bench_for, open_bench, open_run, roof_for, write_manifest
 from warpsmith.graph.run import SearchResult, run_search
 from warpsmith.graph.state import Means, SearchSettings
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.family import KernelSpec
-from warpsmith.kernels.records import SCHEMA_VERSION, Candidate
+from warpsmith.kernels.records import SCHEMA_VERSION, Candidate, Outcome
 from warpsmith.tools.evaluate import Evaluator
 from warpsmith.tools.profiling.insight import Wanted
 from warpsmith.tools.runs.store import RunStore
@@ -95,6 +96,8 @@ class Finished:
     folder: Path
     result: SearchResult
     device: str
+    start: Outcome | None = None
+    """The verdict on the kernel that was given to start from; None without one, or where it was not judged."""
 
     @property
     def exit_code(self) -> int:
@@ -168,7 +171,10 @@ def optimize_bench(
         store = _old_run(settings.resume, bench, settings)
     else:
         store = _new_run(bench, specs, settings, given)
-    with store, interrupt_says(f"everything finished so far is kept; go on with --resume {store.folder}"):
+    says = interrupt_says(f"everything finished so far is kept; go on with --resume {store.folder}")
+    # A run that is resumed was there before.
+    begun = store.kept_if_used() if settings.resume is None else contextlib.nullcontext()
+    with store, says, begun:
         if given is not None:
             store.put_candidate(given)
         what = bench.plan().describe().splitlines()[0] if specs else "no family covers it: free-form"
@@ -182,7 +188,13 @@ def optimize_bench(
         if result.best is not None:
             store.write_best(store.get_candidate(result.best.candidate), result.best)
         write_extras(store, result.best is not None, display)
-        return Finished(store.folder, result, bench.machine.label)
+        return Finished(store.folder, result, bench.machine.label, _verdict_on_start(store))
+
+
+def _verdict_on_start(store: RunStore) -> Outcome | None:
+    """The most that is known of the kernel to start from."""
+    start = store.manifest().config.get("start_candidate")
+    return (store.outcome(start, "full") or store.outcome(start)) if start else None
 
 
 def _new_run(
@@ -273,6 +285,7 @@ def document(finished: Finished) -> dict[str, Any]:
         "run": str(finished.folder),
         "device": finished.device,
         "best": result.best.model_dump(mode="json") if result.best else None,
+        "start": finished.start.model_dump(mode="json") if finished.start else None,
         "screened": result.screened,
         "full_verdicts": result.full_verdicts,
         "stop": result.stop,
@@ -292,6 +305,8 @@ def summary(finished: Finished) -> str:
         text = f"nothing verified ({counted}); {why}"
     else:
         text = f"{verdict_text(result.best)}\n  {counted}\n  {finished.folder}/best"
+    if finished.start is not None:
+        text += f"\n  started from {outcome_text(finished.start)}"
     if (told := models_line(models_used(finished.folder))) is not None:
         text += f"\n  {told}"
     if result.stop in ("cap", "server"):

@@ -63,7 +63,8 @@ def _contradictions(config: RunConfig, manifest: RunManifest, folder: Path, give
     before = config.model_dump() | {"device": _device(manifest), "arch": manifest.arch, "seed": manifest.seed}
     for name in _FIXED:
         if name in given and given[name] not in (before[name], getattr(config, name)):
-            yield f"--{name} {given[name]} is given, the run has {_shown(before[name])}"
+            had = "was made without" if before[name] is None else f"has {before[name]}"
+            yield f"--{name} {given[name]} is given, the run {had}"
     for name, value in given.get("overrides", {}).items():
         if name not in config.overrides:
             yield f"--set {name}={value} is given, the run leaves {name} as the problem has it"
@@ -75,10 +76,6 @@ def _contradictions(config: RunConfig, manifest: RunManifest, folder: Path, give
 
 def _device(manifest: RunManifest) -> str:
     return "gpu" if manifest.device.startswith("gpu:") else "cpu"
-
-
-def _shown(value: object) -> str:
-    return "none" if value is None else str(value)
 
 
 def _literal(text: str) -> str:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.records import Candidate, LaunchPlan
-from warpsmith.tools.judge import check_operands, plan_of, refuse_plan, source_of, text_of
 from warpsmith.tools.operands import Operand
+from warpsmith.tools.plan_file import check_operands, plan_of, refuse_plan, source_of, text_of
 from warpsmith.tools.sketch.plan import sketch_plan
 
 STDIN = "-"

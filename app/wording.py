@@ -53,6 +53,19 @@ def outcome_line(data: Mapping[str, Any]) -> str:
     return printable(f"{text.rstrip()}  {failure}" if failure else text.rstrip())
 
 
+def outcome_text(outcome: Outcome) -> str:
+    """One candidate and its status with its time, or with why it failed."""
+    text = f"{outcome.candidate}: {outcome.status}"
+    if outcome.failure is not None:
+        lines = outcome.failure.message.splitlines()
+        text += f", {outcome.failure.stage}: {lines[0] if lines else outcome.failure.kind}"
+    elif outcome.time_us is not None:
+        text += f", {duration(outcome.time_us.p50)} measured"
+    elif outcome.estimated_us is not None:
+        text += f", {duration(outcome.estimated_us)} estimated"
+    return printable(text)
+
+
 def speedup_text(outcome: Outcome) -> list[str]:
     """A line for each measured ratio, with interval, baseline and n."""
     lines = []

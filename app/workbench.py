@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from warpsmith import __version__
+from warpsmith.app.commit import commit
 from warpsmith.app.cores import default_jobs
 from warpsmith.app.reference import Approval
 from warpsmith.app.variables import check_variables
@@ -26,11 +26,12 @@ from warpsmith.kernels.plan import Plan, plan
 from warpsmith.kernels.problem import Problem, load_problem
 from warpsmith.kernels.records import Candidate, CompileReport, RunManifest
 from warpsmith.tools.compile import Compiler
-from warpsmith.tools.evaluate import Evaluator
+from warpsmith.tools.evaluate import Evaluator, Limits
 from warpsmith.tools.foreign import Foreign
-from warpsmith.tools.judge import scratch_limit
+from warpsmith.tools.lease import seats
 from warpsmith.tools.operands import Operand, operands_of
 from warpsmith.tools.outcomes import Roof, roof_of
+from warpsmith.tools.plan_file import scratch_limit
 from warpsmith.tools.profiling.insight import Insight, Wanted
 from warpsmith.tools.runs.store import RunStore, utc_now
 from warpsmith.tools.target import Target
@@ -95,8 +96,12 @@ class Bench:
         return Foreign(self.operands, scratch_limit(self.machine.target.kind), self.machine.model)
 
     def plan(self) -> Plan:
-        """The one region of the graph. Raises NotYetError naming the node that needs more."""
-        return plan(self.graph)
+        """What computes the graph on this machine. Raises NotYetError naming the node that is in the way."""
+        return self._plan
+
+    @cached_property
+    def _plan(self) -> Plan:
+        return plan(self.graph, device=self.machine.model)
 
     def evaluator(
         self, specs: Mapping[str, KernelSpec], store: RunStore | None, roof: Roof | None, notify: Notify | None = None,
@@ -115,7 +120,7 @@ class Bench:
         return Evaluator(
             self.problem.ref, self.problem.hash, self.machine.target, self.compiler, store=store, estimate=estimate,
             roof=roof, jobs=self.jobs, notify=notify, hidden=hidden, cross=self._cross(specs),
-            insight=Insight(self.machine.model, self._profiled(counters)), foreign=self.foreign,
+            insight=Insight(self.machine.model, self._profiled(counters)), foreign=self.foreign, limits=_limits(),
         )  # fmt: skip
 
     def _profiled(self, counters: Wanted) -> Wanted:
@@ -133,6 +138,11 @@ class Bench:
     def _hidden(self, specs: Mapping[str, KernelSpec], kind: str) -> HiddenShapes:
         """Shapes beyond the declared one. Judging what no template made needs no graph."""
         return HiddenShapes(self.problem, self.graph if specs else None, specs, BUDGETS[kind])
+
+
+def _limits() -> Limits | None:
+    """Deadlines of a run that shares its GPU: the turns of others, with their torch.compile, count towards them."""
+    return Limits(prepare_s=900.0, verify_s=600.0, time_s=900.0) if seats() > 1 else None
 
 
 def open_bench(
@@ -184,7 +194,7 @@ def _gpu() -> tuple[DeviceModel, str | None] | None:
 
 def specs_of(bench: Bench) -> dict[str, KernelSpec]:
     """Search spaces by family name, the preferred first. UserError where nothing can be launched at this size."""
-    found = specs_for(bench.plan().region, bench.machine.model)
+    found = [spec for way in bench.plan().ways for spec in specs_for(way, bench.machine.model)]
     invalid = [spec.check(spec.naive) if spec.check(spec.sensible()) else None for spec in found]
     if all(reason is not None for reason in invalid):
         reasons = "; ".join(reason.message for reason in invalid if reason is not None)
@@ -218,7 +228,7 @@ def write_manifest(store: RunStore, bench: Bench, config: Mapping[str, Any], see
     """manifest.json of a new run; where it cannot be written, the run is taken away again."""
     manifest = RunManifest(
         run_id=store.run_id, created=utc_now(), config=dict(config), versions=versions(bench.compiler),
-        commit=_commit(), device=bench.machine.label, arch=bench.machine.target.arch,
+        commit=commit(), device=bench.machine.label, arch=bench.machine.target.arch,
         driver=bench.machine.driver, seed=seed, problem_hash=bench.problem.hash,
         problem_path=str(bench.problem.ref.path),
     )  # fmt: skip
@@ -242,13 +252,3 @@ def open_run(folder: Path, bench: Bench) -> RunStore:
         store.close()
         raise UserError(f"{folder} {fault}: leave --resume out to start a new run")
     return store
-
-
-def _commit() -> str | None:
-    """The commit of a source checkout; None for an installed package."""
-    here = Path(__file__).resolve().parent
-    try:
-        done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=False)
-    except OSError:
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None

@@ -30,12 +30,12 @@ from typing import Any
 from pydantic import TypeAdapter
 from scipy.stats import spearmanr
 
+from warpsmith.kernels.composite import AnyRegion
 from warpsmith.kernels.cost import breakdown, total_us
 from warpsmith.kernels.device import DEVICES, DeviceModel
 from warpsmith.kernels.errors import UserError, WarpsmithError
 from warpsmith.kernels.families.registry import specs_for
 from warpsmith.kernels.family import KernelSpec, LaunchFeatures
-from warpsmith.kernels.region import AnyRegion
 
 DATA = Path(__file__).parent / "data" / "h200_level1.jsonl.xz"
 GOAL = 0.6

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # What needs a GPU, part by part, each with a time limit and a log of its own: the tests marked gpu and the figures of docs/results.
 # usage: benchmarks/gpu_round.sh OUT [PART ...]      PYTHON=... KERNELBENCH=.kernelbench MODEL=model.gguf
-# parts: tests redteam hostile small_card null verdicts numerics model
+# parts: tests redteam hostile small_card null verdicts numerics model suite
+# suite: nine minutes of the whole benchmark a call; it goes on where OUT holds a suite run already.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=$(realpath -m "${1:?usage: benchmarks/gpu_round.sh OUT [PART ...]}"); shift
@@ -30,6 +31,11 @@ for name in "${@:-tests redteam hostile small_card}"; do
             null) part null 120 "$python" benchmarks/null_tests.py --times 20 ;;
             verdicts) part verdicts 240 "$python" benchmarks/verdict_rate.py --each 24 "$problems/19_ReLU.py" ;;
             numerics) part numerics 240 "$python" benchmarks/numerics.py --device cuda --out "$out/numerics.md" ;;
+            suite)
+                begun=$(ls -d "$out"/suites/*-bench-* 2> /dev/null | tail -n 1)
+                if [ -n "$begun" ]; then again=(--resume "$begun"); else again=("$problems/.." --level 1,2,3 --out "$out/suites"); fi
+                part suite 590 "$python" -m warpsmith bench "${again[@]}" --minutes 9 --baselines "$out/baselines"
+                "$python" benchmarks/suite_table.py "$(ls -d "$out"/suites/*-bench-* | tail -n 1)" > "$out/suite.md" ;;
             model) part model 400 "$python" benchmarks/model_search.py --policy "local:${MODEL:?}" --device auto \
                 --out "$out/runs" --json "$out/model.json" --markdown "$out/model.md" ;;
             *) echo "no part called $one" >&2; exit 2 ;;

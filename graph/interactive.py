@@ -19,7 +19,7 @@ from langsmith import tracing_context
 from warpsmith.graph import wishes
 from warpsmith.graph.build import Compiled, build_graph
 from warpsmith.graph.nodes import best_of, incumbent_of
-from warpsmith.graph.run import SUPERSTEPS_A_ROUND, make_context, open_saver, unusable
+from warpsmith.graph.run import SUPERSTEPS_A_ROUND, make_context, open_saver, underway, unusable
 from warpsmith.graph.state import (
     NOTHING_MORE,
     Context,
@@ -94,7 +94,7 @@ class Interactive:
         checkpoint = found.config["configurable"].get("checkpoint_id")
         values: Any = found.values
         used = spent(self.context.store, values.get("trials") or [], gated=True)
-        return Standing(values, next(iter(found.next), None), asked, checkpoint, used)
+        return Standing(values, underway(found), asked, checkpoint, used)
 
     async def begin(self) -> None:
         """Makes the first checkpoint, from which the plan is made. Nothing happens where there is one."""
@@ -165,13 +165,18 @@ class Interactive:
 
     # the past
 
-    async def undo(self) -> str | None:
-        """Takes the last turn back and says which; None where there is none. What was measured stays known."""
+    async def undo(self, steps: int = 1) -> list[str]:
+        """Takes the last turns back and says which, the last first. What was measured stays known. UserError where
+        there are not so many; none is taken back then."""
         turns = (await self.standing()).values.get("turns") or []
         if not turns:
-            return None
-        await self.fork(turns[-1]["checkpoint"])
-        return turns[-1]["text"]
+            raise UserError("there is nothing to take back")
+        if steps > len(turns):
+            there = f"only {len(turns)} {'turn' if len(turns) == 1 else 'turns'} can be taken back"
+            raise UserError(f"{there}, not {steps}; nothing was done")
+        taken = turns[-steps:]
+        await self.fork(taken[0]["checkpoint"])
+        return [turn["text"] for turn in reversed(taken)]
 
     async def fork(self, checkpoint: str) -> None:
         """Goes on from an earlier checkpoint of this run."""

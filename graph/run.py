@@ -16,6 +16,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.errors import GraphDrained
 from langgraph.runtime import RunControl
+from langgraph.types import StateSnapshot
 from langsmith import tracing_context
 
 from warpsmith.agents.registry import make_policy
@@ -160,10 +161,10 @@ async def _entry(
         found = await graph.aget_state(config)
     except sqlite3.DatabaseError as error:
         raise unusable(context.store, error) from error
-    if not found.values.get("trials") and not found.next:
+    if not found.values.get("trials") and underway(found) is None:
         return {}
     context.elapsed_before = float(found.values.get("elapsed_s", 0.0))
-    if found.next:
+    if underway(found) is not None:
         return None
     stop = found.values["stop"]
     larger = stop == "budget" and evaluations(found.values["trials"]) < settings.budget
@@ -171,6 +172,12 @@ async def _entry(
         await graph.aupdate_state(config, {"confirmed": [], "stop": None}, as_node="evaluate")
         return None
     return False
+
+
+def underway(found: StateSnapshot) -> str | None:
+    """The node that comes next, or that has ended while its superstep has not: LangGraph names the latter nowhere but
+    among the tasks, whose writes it has kept. None at the end."""
+    return next(iter(found.next), None) or next((task.name for task in found.tasks), None)
 
 
 def _result(context: Context, state: Mapping[str, Any], drained_by: str | None) -> SearchResult:

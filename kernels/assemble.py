@@ -23,7 +23,7 @@ import jinja2
 from warpsmith.kernels.family import KernelSpec
 from warpsmith.kernels.records import Candidate, KernelStep, LaunchPlan, SlotValue
 from warpsmith.kernels.slot_text import refuse_code
-from warpsmith.kernels.slots import Decision, Slot, Values
+from warpsmith.kernels.slots import Decision, Slot, Values, local_name
 
 _MARKER = re.compile(r"^(?P<indent>[ \t]*)//@(?P<kind>slot[ \t]+(?P<name>\w+)|choices)[ \t]*$")
 
@@ -152,7 +152,7 @@ def apply_edits(
     `owners` replaces the slots' own role map (slot -> role), for runs in which each slot is its own role.
     """
     slots = {slot.name: slot for slot in spec.slots}
-    reserved = frozenset(slot.name.upper() for slot in spec.choice_slots)
+    reserved = frozenset(local_name(slot.name).upper() for slot in spec.choice_slots)
     result, refused = dict(values), []
     for decision in decisions:
         for edit in decision.edits:
@@ -261,7 +261,7 @@ def _is_choice(candidate: Candidate, name: str) -> bool:
     value = candidate.values.get(name)
     if name not in candidate.slot_lines or value is None:
         return False
-    constant = re.fullmatch(rf"\s*constexpr (\w+) {name.upper()} = (-?\w+);", slot_text(candidate, name))
+    constant = re.fullmatch(rf"\s*constexpr (\w+) {local_name(name).upper()} = (-?\w+);", slot_text(candidate, name))
     if constant is None:
         return False
     ctype, text = constant.groups()
@@ -280,7 +280,7 @@ def _is_code(candidate: Candidate, name: str) -> bool:
 
 
 def _code_text(name: str, value: str) -> str:
-    return value if value.strip() else f"// {name}: nothing to do"
+    return value if value.strip() else f"// {local_name(name)}: nothing to do"
 
 
 def _identifier(value: str) -> str:

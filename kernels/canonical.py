@@ -1,7 +1,8 @@
 """Canonical arguments of primitive operators: one spelling for each, whatever overload the trace recorded.
 
 view(x, shape) · expand(x, shape) · permute(x, dims) · unsqueeze(x, dim) · squeeze(x, dims) · flip(x, dims)
-· select(x, dim, index) · slice(x, dim, start, end, step) · sum, prod, amax, amin, any, all, argmax,
+· select(x, dim, index) · slice(x, dim, start, end, step) · unfold(x, dim, size, step)
+· as_strided(x, shape, strides, offset, strides of x) · sum, prod, amax, amin, any, all, argmax,
 argmin(x, dims, keepdim) · cumsum, cumprod(x, dim) · mm(a, b) · bmm(a, b) · full(shape, value) ·
 arange(start, end, step) · to_copy(x, dtype=name) · pointwise operators in ATen's positional order · anchors as
 ATen has them. Dims and positions are not negative, and 0 <= start <= end <= size. An anchor with several outputs
@@ -179,6 +180,23 @@ def _sliced(call: Call, source: TensorSpec) -> tuple[Any, ...] | None:
     return (dim, start, max(start, end), step)
 
 
+def _unfolded(call: Call, source: TensorSpec) -> tuple[Any, ...]:
+    return (call.values["dimension"] % len(source.shape), call.values["size"], call.values["step"])
+
+
+def _restrided(call: Call, source: TensorSpec) -> tuple[Any, ...]:
+    """Shape, strides and offset, then the strides that the operand has in memory: positions there are what they count
+    in. Where those leave gaps, no index of the operand stands for a position."""
+    expected = 1
+    for stride, size in sorted((s, n) for s, n in zip(source.strides, source.shape, strict=True) if n > 1):
+        if stride != expected:
+            raise TypeError("as_strided of a tensor that has gaps in memory")
+        expected *= size
+    offset = call.values["storage_offset"]
+    start = source.offset if offset is None else offset
+    return tuple(call.values["size"]), tuple(call.values["stride"]), start - source.offset, source.strides
+
+
 _VIEW_ARGUMENTS: dict[str, Callable[[Call, TensorSpec], tuple[Any, ...] | None]] = {
     "view": _reshaped,
     "expand": _reshaped,
@@ -188,6 +206,8 @@ _VIEW_ARGUMENTS: dict[str, Callable[[Call, TensorSpec], tuple[Any, ...] | None]]
     "flip": _flipped,
     "select": _selected,
     "slice": _sliced,
+    "unfold": _unfolded,
+    "as_strided": _restrided,
 }
 
 

@@ -21,7 +21,6 @@ from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensor,
-    FakeTensorMode,
 )
 from torch.export.graph_signature import ConstantArgument, InputKind, TensorArgument
 from torch.fx import Node
@@ -32,9 +31,9 @@ from warpsmith.kernels.canonical import Call, Canonical, canonical
 from warpsmith.kernels.costs import flops_of
 from warpsmith.kernels.decompose import decomposition_table
 from warpsmith.kernels.errors import NotYetError, UserError
+from warpsmith.kernels.fake import fake_instance, forget_fake_constants
 from warpsmith.kernels.one_thread import one_thread
 from warpsmith.kernels.opgraph import GraphInput, NodeRef, OpGraph, OpNode, TensorSpec
-from warpsmith.kernels.placement import strided_like
 from warpsmith.kernels.problem import FunctionModule, Instance, Problem, named_tensors
 from warpsmith.kernels.reference.held import HeldProblem
 from warpsmith.kernels.reference.state import PlainState
@@ -45,7 +44,7 @@ logger = logging.getLogger(__name__)
 MAX_OPERATORS = 8_192
 """Of a traced graph: that many take half a minute to trace and to plan. DenseNet-201 has 2,000, a transformer of 24
 layers 1,700, a recurrent loop 13 each step."""
-SUPPORTED_INPUTS = frozenset(("float32", "float64", "bool"))
+SUPPORTED_INPUTS = frozenset(("float32", "float64", "float16", "bfloat16", "int32", "int64", "bool"))
 """Dtypes of inputs and parameters that some family can load."""
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 _TORCH = str(Path(torch.__file__).parent)
@@ -103,7 +102,7 @@ def _refuse_empty(problem: Problem, name: str, numel: int) -> None:
 
 def _trace(problem: Problem, *, refuse_empty: bool = False) -> tuple[OpGraph, dict[str, torch.Tensor]]:
     """Graph and constants. A module that a model wrote leaves nothing to its next call."""
-    instance = _fake_instance(problem)
+    instance = fake_instance(problem)
     state = PlainState(problem.path, instance.module) if problem.ref.kind == "reference" else None
     traced = _traced(problem, instance, refuse_empty)
     if state is not None:
@@ -120,51 +119,17 @@ def _traced(problem: Problem, instance: Instance, refuse_empty: bool) -> tuple[O
     floats = [index for index, leaf in enumerate(instance.inputs) if type(leaf) is float]
     if floats:
         try:
-            return _Converter(problem, instance, _export(instance, floats)).convert()
+            return _Converter(problem, instance, _export(problem, instance, floats)).convert()
         except (UserError, MemoryError):
             raise
         except Exception as error:
             logger.debug("a Python number decides structure, baking it in: %s", error)
     try:
-        return _Converter(problem, instance, _export(instance, [])).convert()
+        return _Converter(problem, instance, _export(problem, instance, [])).convert()
     except (UserError, MemoryError):
         raise
     except Exception as error:
-        raise _explain(problem, _fake_instance(problem), error) from error
-
-
-def _fake_instance(problem: Problem) -> Instance:
-    """The problem with tensors that have no storage and claim to be on the CPU.
-
-    Built on the meta device; where the user's constructor or get_inputs() needs real values, on the CPU.
-    """
-    try:
-        instance = problem.build(device="meta", seed=0)
-    except UserError as refusal:
-        logger.debug("cannot build on the meta device, building on the CPU: %s", refusal)
-        instance = problem.build(device="cpu", seed=0)
-    mode = FakeTensorMode()
-    seen: dict[int, torch.Tensor] = {}
-
-    def fake(tensor: torch.Tensor) -> torch.Tensor:
-        if id(tensor) not in seen:
-            seen[id(tensor)] = _fake_like(tensor, mode)
-        return seen[id(tensor)]
-
-    for part in instance.module.modules():
-        holders: tuple[dict[str, Any], ...] = (part._parameters, part._buffers, vars(part))
-        for holder in holders:
-            for name, value in holder.items():
-                if isinstance(value, torch.Tensor):
-                    holder[name] = fake(value)
-    inputs = [fake(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in instance.inputs]
-    return Instance(instance.module, inputs, named_tensors(instance.module), instance.structure, instance.draw_inputs)
-
-
-def _fake_like(tensor: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
-    with mode:
-        fake = strided_like(tensor, "cpu")
-    return torch.nn.Parameter(fake, requires_grad=False) if isinstance(tensor, torch.nn.Parameter) else fake
+        raise _explain(problem, fake_instance(problem), error) from error
 
 
 @contextmanager
@@ -185,7 +150,7 @@ def _quiet() -> Iterator[None]:
             logging.disable(before)
 
 
-def _export(instance: Instance, floats: list[int]) -> Any:
+def _export(problem: Problem, instance: Instance, floats: list[int]) -> Any:
     """The decomposed ExportedProgram, the numbered float inputs passed as 0-d tensors."""
     inputs = list(instance.inputs)
     tensors = [leaf for leaf in [*inputs, *instance.parameters.values()] if isinstance(leaf, torch.Tensor)]
@@ -197,7 +162,20 @@ def _export(instance: Instance, floats: list[int]) -> Any:
     arguments = tuple(pytree.tree_unflatten(inputs, instance.structure))
     with _quiet(), kept_alive(), torch.no_grad():
         program = torch.export.export(_traceable(instance.module), arguments, strict=False)
+        # Before, as decomposing and what comes after it would hold the user up for minutes.
+        _refuse_endless(problem, program)
+        forget_fake_constants(program)
         return program.run_decompositions(decomposition_table())
+
+
+def _refuse_endless(problem: Problem, program: Any) -> None:
+    """A loop is traced turn by turn."""
+    count = sum(node.op == "call_function" for node in program.graph.nodes)
+    if count > MAX_OPERATORS:
+        raise UserError(
+            f"{problem.path}: forward is {count:,} operators, loops unrolled; at most {MAX_OPERATORS:,} are "
+            f"taken: make its loops shorter, or give a part of the module; {problem.settable_text()}"
+        )
 
 
 def _traceable(module: torch.nn.Module) -> torch.nn.Module:
@@ -274,7 +252,7 @@ class _Converter:
 
     def convert(self) -> tuple[OpGraph, dict[str, torch.Tensor]]:
         """The graph, and the constants of forward that became `param:` inputs."""
-        self._refuse_endless()
+        _refuse_endless(self.problem, self.program)
         self._refuse_state()
         results = self._outputs()
         _name_parts(self.program.graph)
@@ -294,25 +272,8 @@ class _Converter:
         )
         return graph, self.constants
 
-    def _refuse_endless(self) -> None:
-        """A loop is traced turn by turn; what comes after the trace would hold the user up for minutes."""
-        count = sum(node.op == "call_function" for node in self.program.graph.nodes)
-        if count > MAX_OPERATORS:
-            raise UserError(
-                f"{self.problem.path}: forward is {count:,} operators, loops unrolled; at most {MAX_OPERATORS:,} are "
-                f"taken: make its loops shorter, or give a part of the module; {self.problem.settable_text()}"
-            )
-
     def _refuse_state(self) -> None:
         """Refuse what outlives the call: in-place changes, and tensors that forward assigns to the module."""
-        # By kind, as releases of torch differ in which of them they list: inputs, buffers, parameters.
-        specs = self.program.graph_signature.output_specs
-        mutated = [spec.target for spec in specs if spec.kind.name.endswith("_MUTATION")]
-        if mutated:
-            raise NotYetError(
-                f"{self.problem.path}: forward changes {mutated[0]} in place, which is not supported yet "
-                f"(mode {self.problem.mode}); use eval mode, or return the new value"
-            )
         # The tracer puts assigned attributes back, hence a call of its own.
         _call(self.instance)
         for name, tensor in named_tensors(self.instance.module).items():
@@ -321,6 +282,15 @@ class _Converter:
                     f"{self.problem.path}: forward assigns self.{name}, which outlives the call: not supported "
                     "yet; make it an input and an output"
                 )
+        # By kind, as releases of torch differ in which of them they list: inputs, buffers, parameters.
+        specs = self.program.graph_signature.output_specs
+        mutated = [spec.target for spec in specs if spec.kind.name.endswith("_MUTATION")]
+        if mutated:
+            eval_mode = "use eval mode, " if self.problem.mode == "train" else ""
+            raise NotYetError(
+                f"{self.problem.path}: forward changes {mutated[0]} in place, which is not supported yet "
+                f"(mode {self.problem.mode}); {eval_mode}change a copy (.clone()) or return the new value"
+            )
 
     def _outputs(self) -> list[Node]:
         signature = self.program.graph_signature

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 
+from warpsmith.kernels.composite import AnyRegion, Composite
+from warpsmith.kernels.errors import NotYetError
 from warpsmith.kernels.family import KernelSpec, spec_for
+from warpsmith.kernels.lowering.lower import lower
+from warpsmith.kernels.opgraph import OpGraph
+from warpsmith.kernels.partition.compose import recomposed
 from warpsmith.kernels.records import Candidate
-from warpsmith.kernels.region import AnyRegion
 from warpsmith.kernels.slots import Values
 
 _NUMBER = re.compile(r"(?<![\w.])(?P<value>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)(?P<suffix>[fFuUlL]*)(?![\w.])")
@@ -25,10 +29,15 @@ def edited_slots(spec: KernelSpec, candidate: Candidate) -> list[str]:
     return [slot.name for slot in code if candidate.values.get(slot.name, slot.default) != slot.default]
 
 
-def carried(spec: KernelSpec, candidate: Candidate, region: AnyRegion) -> Candidate | str:
-    """The candidate for another region of the same computation, or why there is none: the family cannot compute the
-    region, its slots differ, the combination is not valid there, or an edit cannot be carried over."""
+def carried(spec: KernelSpec, candidate: Candidate, graph: OpGraph) -> Candidate | str:
+    """The candidate for the same computation at other sizes, or why there is none: it is no region or not cut alike
+    there, the family cannot compute it, its slots differ, the combination is not valid, or an edit cannot be carried
+    over."""
     family = spec.family
+    try:
+        region = _region_at(spec, graph)
+    except NotYetError as error:
+        return str(error)
     reason = family.refuse(region)
     if reason is not None:
         return reason
@@ -46,6 +55,12 @@ def carried(spec: KernelSpec, candidate: Candidate, region: AnyRegion) -> Candid
     full = there.naive | values
     invalid = family.check(region, spec.device, full)
     return invalid.message if invalid is not None else family.emit(region, spec.device, full)
+
+
+def _region_at(spec: KernelSpec, graph: OpGraph) -> AnyRegion:
+    if isinstance(spec.region, Composite):
+        return recomposed(graph, spec.device, spec.region)
+    return lower(graph)
 
 
 def _code(spec: KernelSpec) -> dict[str, str]:

@@ -14,11 +14,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import ceil, inf
 
+from warpsmith.kernels.composite import AnyRegion
 from warpsmith.kernels.device import DeviceModel, fp32_lanes
 from warpsmith.kernels.family import KernelSpec, LaunchFeatures
 from warpsmith.kernels.occupancy import WARP, Occupancy, occupancy
 from warpsmith.kernels.records import CompileReport, KernelResources
-from warpsmith.kernels.region import AnyRegion
 from warpsmith.kernels.slots import Values
 
 DRAM_LATENCY_S = 350e-9

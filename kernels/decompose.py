@@ -36,7 +36,7 @@ POINTWISE = words(
     bitwise_and bitwise_or bitwise_xor bitwise_not to_copy
     """
 )
-VIEWS = words("view permute unsqueeze squeeze slice select flip")
+VIEWS = words("view permute unsqueeze squeeze slice select flip unfold as_strided")
 BROADCASTS = frozenset(("expand",))
 REDUCTIONS = words("sum prod amax amin any all argmax argmin")
 MATMULS = frozenset(("mm", "bmm"))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from warpsmith.kernels.composite import AnyRegion
 from warpsmith.kernels.device import DeviceModel
 from warpsmith.kernels.records import Candidate, CompileReport
-from warpsmith.kernels.region import AnyRegion
 from warpsmith.kernels.slots import Slot, Values
 
 

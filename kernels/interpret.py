@@ -110,6 +110,10 @@ def _prod(x: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor:
 
 _OWN_SPELLING: dict[str, Callable[..., Tensor]] = {
     "view": torch.reshape,
+    "unfold": lambda x, dim, size, step: x.unfold(dim, size, step),
+    "as_strided": lambda x, shape, strides, offset, memory: torch.as_strided(
+        torch.empty_strided(x.shape, memory, dtype=x.dtype, device=x.device).copy_(x), shape, strides, offset
+    ),
     "slice": lambda x, dim, start, end, step: torch.ops.aten.slice.Tensor(x, dim, start, end, step),
     "sum": lambda x, dims, keepdim: torch.sum(x, dims, keepdim),
     "amax": torch.amax,

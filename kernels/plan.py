@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from warpsmith.kernels.composite import AnyRegion, Composite, KernelPart
+from warpsmith.kernels.device import DeviceModel
+from warpsmith.kernels.errors import NotYetError
 from warpsmith.kernels.lowering.lower import live_nodes, lower
 from warpsmith.kernels.opgraph import OpGraph
-from warpsmith.kernels.region import AnyRegion, Axis, Line, Load, MatmulRegion, Region, ScanRegion, Store, WindowRegion
+from warpsmith.kernels.partition.compose import compose
+from warpsmith.kernels.partition.price import Prices, canonical
+from warpsmith.kernels.region import Axis, Line, Load, MatmulRegion, OneRegion, Region, ScanRegion, Store, WindowRegion
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +41,19 @@ class Plan:
     unfused_bytes: int
     """Bytes moved if every node ran as its own kernel."""
     flops: int
+    others: tuple[AnyRegion, ...] = ()
+    """Other ways to compute the same, worth a search as well."""
+
+    @property
+    def ways(self) -> tuple[AnyRegion, ...]:
+        """The region and the others."""
+        return (self.region, *self.others)
 
     @property
     def kind(self) -> str:
-        """`map`, `reduce-map`, `matmul`, `scan` or `window`."""
+        """`map`, `reduce-map`, `matmul`, `scan`, `window` or `composite`."""
+        if isinstance(self.region, Composite):
+            return "composite"
         if isinstance(self.region, MatmulRegion):
             return "matmul"
         if isinstance(self.region, ScanRegion):
@@ -55,26 +69,72 @@ class Plan:
 
     def describe(self) -> str:
         """The plan as text: floors, axes, every read, line, reduction and write."""
+        shape = "one " if not isinstance(self.region, Composite) else f"{len(self.region.parts)} parts, a "
         head = [
-            f"{self.name}: one {self.kind} region of {len(self.nodes)} operators",
+            f"{self.name}: {shape}{self.kind} region of {len(self.nodes)} operators",
             f"  floor {self.floor_bytes:,} bytes, {self.flops:,} FLOPs ({self.intensity:.2f} FLOP/byte); "
             f"operator by operator {self.unfused_bytes:,} bytes",
         ]
-        return "\n".join(head + [f"  {line}" for line in _body_text(self.region)])
+        region = self.region
+        body = _composite_text(region) if isinstance(region, Composite) else _body_text(region)
+        return "\n".join(head + [f"  {line}" for line in body])
 
 
-def plan(graph: OpGraph, name: str = "region0") -> Plan:
-    """The plan of a graph; raises NotYetError, naming the node, where one region does not do."""
-    region = lower(graph)
+def plan(graph: OpGraph, name: str = "region0", *, device: DeviceModel | None = None) -> Plan:
+    """The plan of a graph. Without a device it is one region; with one also several, where one does not do or the cost
+    model has several cheaper. Raises NotYetError naming the node that is in the way."""
+    region, *others = [lower(graph)] if device is None else _ways(graph, device)
     nodes = tuple(
         NodeFacts(n.name, n.op, n.pattern, n.out.shape, n.out.dtype, n.flops, n.bytes_moved, n.source)
         for n in live_nodes(graph)
     )
     unfused = sum(node.bytes_moved for node in nodes)
-    return Plan(name, nodes, region, graph.floor_bytes, unfused, graph.flops)
+    return Plan(name, nodes, region, graph.floor_bytes, unfused, graph.flops, tuple(others))
 
 
-def _body_text(region: AnyRegion) -> list[str]:
+def _ways(graph: OpGraph, device: DeviceModel) -> list[AnyRegion]:
+    """One region and the parts that the graph can be cut into, as far as both exist and say different things."""
+    prices = Prices(device)
+    try:
+        whole: OneRegion | None = lower(graph)
+    except NotYetError:
+        whole = None
+    if whole is None:
+        return [compose(graph, device)]
+    alone = prices.of(canonical(whole)[0]).us
+    try:
+        parts = compose(graph, device)
+    except NotYetError:
+        return [whole]
+    if len(parts.parts) == 1 and isinstance(parts.parts[0], KernelPart):
+        return [whole]
+    if isinstance(whole, MatmulRegion):
+        return [whole, parts]
+    together = sum(
+        prices.of(parts.kernels[part.kernel].region).us for part in parts.parts if isinstance(part, KernelPart)
+    )
+    return [whole] if alone <= together else [parts, whole]
+
+
+def _composite_text(whole: Composite) -> list[str]:
+    text = []
+    for number, part in enumerate(whole.parts, 1):
+        if isinstance(part, KernelPart):
+            tensors = dict(part.binding)
+            read = ", ".join(tensors[name] for name in tensors if name.startswith("in"))
+            written = ", ".join(tensors[name] for name in tensors if name.startswith("out"))
+            text.append(
+                f"{number}. kernel {part.kernel}: {', '.join(part.outputs)} from {read or 'nothing'} to {written}"
+            )
+        else:
+            text.append(f"{number}. library {part.step.library}: {', '.join(part.step.named)} to {part.step.out}")
+    for number, kernel in enumerate(whole.kernels):
+        if kernel.tunable:
+            text += [f"kernel {number} ({kernel.family})", *(f"  {line}" for line in _body_text(kernel.region))]
+    return text
+
+
+def _body_text(region: OneRegion) -> list[str]:
     if isinstance(region, MatmulRegion):
         return _matmul_text(region)
     if isinstance(region, WindowRegion):

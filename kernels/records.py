@@ -50,6 +50,18 @@ class Buffer(Record):
     """`zero` costs time: the fill is part of what is timed."""
 
 
+class View(Record):
+    """A name for a strided window on a buffer, an output or a parameter: arguments of steps may be such names."""
+
+    of: str
+    """What the window lies on; no other view."""
+    shape: tuple[StrictInt, ...]
+    strides: tuple[StrictInt, ...]
+    """Elements."""
+    offset: StrictInt = 0
+    """Elements from the first one of `of`."""
+
+
 class KernelStep(Record):
     """One launch of an `extern "C"` kernel."""
 
@@ -63,6 +75,11 @@ class KernelStep(Record):
     """`inN`, `outN`, `param:NAME`, a buffer's name, or a typed scalar such as {"i32": 1024}."""
     cooperative: StrictBool = False
 
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Every argument that a name stands for, in order."""
+        return tuple(one for one in self.args if isinstance(one, str))
+
 
 class LibraryStep(Record):
     """One call of an ATen operator from the allow-list; makes the result hybrid or library."""
@@ -71,6 +88,19 @@ class LibraryStep(Record):
     args: tuple[str | dict[str, StrictInt | StrictFloat], ...]
     out: str
     kwargs: dict[str, Any] = {}
+    """By the names of the operator's schema: numbers, truth values, lists of integers; text names a tensor as in
+    `args`, a list of texts several."""
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Every tensor that the call reads, as often as it is named."""
+        return (*(one for one in self.args if isinstance(one, str)), *(name for _, name in self.keyword_names))
+
+    @property
+    def keyword_names(self) -> tuple[tuple[str, str], ...]:
+        """Keyword and tensor of those that are given by keyword."""
+        listed = ((key, value if isinstance(value, list | tuple) else [value]) for key, value in self.kwargs.items())
+        return tuple((key, one) for key, values in listed for one in values if isinstance(one, str))
 
 
 class LaunchPlan(Record):
@@ -78,8 +108,13 @@ class LaunchPlan(Record):
 
     schema_version: SchemaVersion = SCHEMA_VERSION
     buffers: dict[str, Buffer] = {}
+    views: dict[str, View] = {}
     steps: tuple[KernelStep | LibraryStep, ...]
     prepare: tuple[KernelStep | LibraryStep, ...] = ()
+
+    def base(self, name: str) -> str:
+        """What a name of a view lies on; any other name as it is."""
+        return self.views[name].of if name in self.views else name
 
 
 class Candidate(Record):
@@ -98,7 +133,11 @@ class Candidate(Record):
     @property
     def id(self) -> str:
         """Content hash of source and plan (16 hex digits); parent and slot values do not take part."""
-        return content_hash([self.source, self.plan.model_dump(mode="json")])[:16]
+        plan = self.plan.model_dump(mode="json")
+        if not self.plan.views:
+            # So that a plan without any has the name that it had before there were views.
+            del plan["views"]
+        return content_hash([self.source, plan])[:16]
 
 
 class Failure(Record):

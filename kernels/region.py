@@ -251,7 +251,8 @@ class WindowRegion:
         return total
 
 
-AnyRegion = Region | MatmulRegion | ScanRegion | WindowRegion
+OneRegion = Region | MatmulRegion | ScanRegion | WindowRegion
+"""What one kernel (set) computes."""
 
 
 def _product(axes: tuple[Axis, ...]) -> int:

@@ -11,9 +11,7 @@ from typing import Literal
 from warpsmith.kernels.capture import capture
 from warpsmith.kernels.errors import NotYetError, UserError
 from warpsmith.kernels.opgraph import OpGraph
-from warpsmith.kernels.plan import plan
 from warpsmith.kernels.problem import Problem, ProblemRef, load_ref
-from warpsmith.kernels.region import AnyRegion
 from warpsmith.kernels.shape_handles import Handle, Shapes, handles_of, resized_ref, shapes_of
 
 ShapeClass = Literal["prime", "one", "tail"]
@@ -44,11 +42,11 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """The problem at other sizes, traced and lowered."""
+    """The problem at other sizes, traced."""
 
     shape: ShapeClass
     ref: ProblemRef
-    region: AnyRegion
+    graph: OpGraph
 
 
 class Variants:
@@ -166,7 +164,7 @@ class Variants:
         return self._random.choice(found) if found else None
 
     def _traced(self, shape: ShapeClass, sizes: Mapping[Handle, int]) -> Variant | None:
-        """The variant, if the module runs at these sizes within the budget and is one region."""
+        """The variant, if the module runs at these sizes within the budget."""
         ref = resized_ref(self._problem, sizes)
         try:
             if ref.sizes is not None and self._drawn(ref) > self._budget.drawn:
@@ -175,7 +173,7 @@ class Variants:
             graph = capture(problem)
             if not self._budget.holds(graph):
                 return None
-            return Variant(shape, problem.ref, plan(graph).region)
+            return Variant(shape, problem.ref, graph)
         except (UserError, NotYetError):
             return None
 

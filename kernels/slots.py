@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,6 +11,14 @@ from warpsmith.kernels.records import SlotValue
 Role = Literal["planner", "config", "memory", "compute", "reduction"]
 ROLES: tuple[Role, ...] = ("planner", "config", "memory", "compute", "reduction")
 Values = dict[str, SlotValue]
+
+
+_OF_KERNEL = re.compile(r"p\d+_")
+
+
+def local_name(slot: str) -> str:
+    """A slot's name within its kernel: the composer puts the kernel's number before it (`p0_block`)."""
+    return _OF_KERNEL.sub("", slot, count=1) if _OF_KERNEL.match(slot) else slot
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,8 +35,8 @@ class LaunchResult:
 
 def load_time_buffers(plan: LaunchPlan) -> tuple[str, ...]:
     """Names of the buffers in which load-time steps of a plan leave something; zeroed ones are so before each run."""
-    named = {argument for step in plan.prepare for argument in step.args if isinstance(argument, str)}
-    named |= {step.out for step in plan.prepare if isinstance(step, LibraryStep)}
+    named = {plan.base(name) for step in plan.prepare for name in step.named}
+    named |= {plan.base(step.out) for step in plan.prepare if isinstance(step, LibraryStep)}
     return tuple(name for name, buffer in plan.buffers.items() if name in named and buffer.init == "poison")
 
 
@@ -47,6 +47,28 @@ def load_time_changed(names: Sequence[str]) -> Failure:
         "let prepare write to buffers that the steps only read"
     )
     return Failure(stage="verify", kind="state_kept", message=message)
+
+
+def with_views(plan: LaunchPlan, values: Mapping[str, Argument]) -> dict[str, Argument]:
+    """The values with the plan's views among them. ValueError for a view on nothing, on a number, or beyond the end of
+    what it lies on."""
+    found = dict(values)
+    for name, view in plan.views.items():
+        base = values.get(view.of)
+        if not isinstance(base, torch.Tensor):
+            raise ValueError(f"the view {name} lies on {view.of}, which is no tensor here")
+        last = view.offset + sum((size - 1) * step for size, step in zip(view.shape, view.strides, strict=True))
+        if min(view.strides, default=0) < 0 or view.offset < 0 or last >= span_of(base):
+            raise ValueError(f"the view {name} reaches beyond {view.of}")
+        found[name] = base.as_strided(view.shape, view.strides, base.storage_offset() + view.offset)
+    return found
+
+
+def span_of(tensor: torch.Tensor) -> int:
+    """Elements from a tensor's first to its last one, both included."""
+    if not tensor.numel():
+        return 0
+    return 1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 class Loaded(Protocol):

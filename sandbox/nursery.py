@@ -35,6 +35,8 @@ _LAST_WORDS_S = 2.0
 LOCKS_VARIABLE = "WARPSMITH_LOCKS"
 """Environment variable naming the folder of device locks, which all runs of a machine share."""
 
+_NO_BYTECODE = {"PYTHONDONTWRITEBYTECODE": "1"}
+"""A limit on file sizes would leave bytecode cut short, for every later import to stumble over."""
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS(WORD|WD|PHRASE)|CREDENTIAL|COOKIE|AUTH", re.IGNORECASE)
 _KEEP_PYTHON = {"PYTHONPATH", "PYTHONHASHSEED"}
 
@@ -88,6 +90,10 @@ class Nursery:
         self._starting: asyncio.Future[None] | None = None
         self._log: deque[bytes] = deque(maxlen=64)
         self._drainer: threading.Thread | None = None
+
+    def warm(self) -> None:
+        """Begins the imports, where the thread keeps them for several nurseries."""
+        stem.begin(self._preload, self._environment | _NO_BYTECODE)
 
     async def start(self) -> None:
         """Starts the process unless it runs, and waits for its imports; EnvironmentError_ with the end of its log if
@@ -186,9 +192,7 @@ class Nursery:
     def _spawn(self) -> None:
         self._release()
         policy = self._complete_policy()
-        environment = self._environment | {"TMPDIR": policy.own[0], LOCKS_VARIABLE: policy.drop[0]}
-        # A limit on file sizes would leave bytecode cut short, for every later import to stumble over.
-        environment["PYTHONDONTWRITEBYTECODE"] = "1"
+        environment = self._environment | _NO_BYTECODE | {"TMPDIR": policy.own[0], LOCKS_VARIABLE: policy.drop[0]}
         self._process, control = self._started(environment)
         self._control = control
         if policy.profile != "bare":

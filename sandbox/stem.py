@@ -153,13 +153,25 @@ def imports_kept() -> Iterator[None]:
             stem.close()
 
 
+def begin(modules: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Begins the imports of a stem that this thread will want, where it keeps any and has room."""
+    stems: dict[object, Stem] | None = getattr(_kept, "stems", None)
+    key = _key(modules, environment)
+    if stems is not None and modules and key not in stems and len(stems) < _MOST:
+        stems[key] = Stem(modules, environment)
+
+
+def _key(modules: Sequence[str], environment: Mapping[str, str]) -> object:
+    """What nurseries that share a stem agree in."""
+    return tuple(modules), frozenset(item for item in environment.items() if item[0].startswith(_SHAPING))
+
+
 def fork(modules: Sequence[str], environment: Mapping[str, str], control: socket.socket, log: int) -> Child | None:
     """A nursery from this thread's stem for such modules. None where no stems are kept: the caller starts it."""
     stems: dict[object, Stem] | None = getattr(_kept, "stems", None)
     if stems is None or not modules:
         return None
-    shaping = frozenset(item for item in environment.items() if item[0].startswith(_SHAPING))
-    key = (tuple(modules), shaping)
+    key = _key(modules, environment)
     if key not in stems and len(stems) >= _MOST:
         idle = next((one for one, stem in stems.items() if stem.idle()), None)
         if idle is None:

@@ -1,11 +1,17 @@
 """What every test may rely on: worker processes are forks of one per test process that has made the imports."""
 
+import os
 import signal
 from collections.abc import Iterator
 
 import pytest
 
-from warpsmith.sandbox.stem import imports_kept
+# Before torch and numpy are loaded: their threads wait by spinning, and several test processes share the cores. On two
+# cores a token of the tiny model takes 25 ms with two threads and 1 ms with one.
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
+from warpsmith.sandbox.stem import imports_kept  # noqa: E402
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts what it puts in the background so, and commands keep ignoring what their parent ignores.

@@ -14,8 +14,9 @@ import torch
 from torch.utils import _pytree as pytree
 
 from warpsmith.kernels.errors import UserError
+from warpsmith.kernels.library import ALLOWED
 from warpsmith.kernels.problem import FunctionModule, Instance, Problem, ProblemRef, StoredTensor, load_ref
-from warpsmith.kernels.records import Candidate, KernelStep, LibraryStep, Outcome
+from warpsmith.kernels.records import Candidate, KernelStep, LaunchPlan, LibraryStep, Outcome
 from warpsmith.kernels.syntax import parsed
 from warpsmith.kernels.user_code import kept_alive
 from warpsmith.sandbox.cuda.arguments import Parameter, entry_parameters
@@ -99,7 +100,8 @@ def model_new(
     plan = candidate.plan
     prepare, steps = ([_step(s, instance, parameters) for s in part] for part in (plan.prepare, plan.steps))
     launched = [step for step in (*plan.prepare, *plan.steps) if isinstance(step, KernelStep)]
-    named = sorted({a[6:] for s in (*plan.prepare, *plan.steps) for a in s.args if _is_parameter(a)})
+    used = {plan.base(name) for step in (*plan.prepare, *plan.steps) for name in step.named}
+    named = sorted(name[6:] for name in used if _is_parameter(name))
     about = f", {outcome.status} on {outcome.verified_on}" if outcome and outcome.verified_on else ""
     return _template().render(
         name=problem.name + about,
@@ -110,6 +112,8 @@ def model_new(
         outputs=repr([_described(value, dense=True) for value in outputs]),
         output_spec=repr(pytree.treespec_dumps(spec)),
         buffers=repr({name: (b.shape, b.dtype, b.init == "zero") for name, b in plan.buffers.items()}),
+        views=repr({name: (v.of, v.shape, v.strides, v.offset) for name, v in plan.views.items()}),
+        library=repr(_library(plan)),
         prepare=repr(prepare),
         steps=repr(steps),
         parameters=repr(named),
@@ -213,6 +217,12 @@ def _step(step: Step, instance: Instance, parameters: Mapping[str, Sequence[Para
 
 def _is_input(argument: Any) -> TypeGuard[str]:
     return isinstance(argument, str) and argument.startswith("in") and argument[2:].isdigit()
+
+
+def _library(plan: LaunchPlan) -> dict[str, tuple[str, str | None, int | None]]:
+    """What the plan's library steps call: overload, the one that takes `out=`, and which result is meant."""
+    names = sorted({step.library for step in (*plan.prepare, *plan.steps) if isinstance(step, LibraryStep)})
+    return {name: (ALLOWED[name].overload, ALLOWED[name].out, ALLOWED[name].result) for name in names}
 
 
 def _is_parameter(argument: Any) -> TypeGuard[str]:

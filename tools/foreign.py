@@ -9,8 +9,8 @@ from warpsmith.kernels.counted_cost import counted_us
 from warpsmith.kernels.device import DeviceModel
 from warpsmith.kernels.families.registry import is_template
 from warpsmith.kernels.records import Candidate, CompileReport, Counters, Failure
-from warpsmith.tools.judge import DTYPES, refuse_plan
 from warpsmith.tools.operands import Operand
+from warpsmith.tools.plan_file import DTYPES, refuse_plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,6 @@ from warpsmith.kernels.errors import (
     WorkerKilled,
 )
 from warpsmith.kernels.graph_json import decoded, encoded
-from warpsmith.kernels.plan import plan
 from warpsmith.kernels.problem import Instance, Problem, ProblemRef, StoredTensor, load_ref, named_tensors
 from warpsmith.kernels.records import Candidate, Outcome
 from warpsmith.kernels.reference.held import HeldFacts, HeldOperand, HeldProblem
@@ -42,6 +41,11 @@ logger = logging.getLogger(__name__)
 TIMEOUT_S = 120.0
 """For building, tracing and one run without data; on data where nothing can be traced."""
 MEMORY_BYTES = 8 << 30
+_PRELOAD = (
+    "torch", "warpsmith.tools.jail",
+    # What the first trace imports.
+    "?torch._dynamo", "?torch._inductor.decomposition", "?torch._functorch.aot_autograd", "?networkx",
+)  # fmt: skip
 DRAWN = 2
 """Shape variants of each class that are drawn at once."""
 
@@ -65,6 +69,9 @@ def held_problem(ref: ProblemRef, *, timeout_s: float = TIMEOUT_S) -> HeldProble
 
 def run_confined(function: str, payload: Mapping[str, Any], ref: ProblemRef, *, timeout_s: float = TIMEOUT_S) -> Any:
     """One job in a confined process of its own; may be called where an event loop runs."""
+    if not _in_a_loop():
+        # In this thread, which may keep imports for its processes.
+        return asyncio.run(_call(function, payload, ref, timeout_s))
     found: list[Any] = []
     failed: list[BaseException] = []
 
@@ -82,8 +89,16 @@ def run_confined(function: str, payload: Mapping[str, Any], ref: ProblemRef, *, 
     return found[0]
 
 
+def _in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 async def _call(function: str, payload: Mapping[str, Any], ref: ProblemRef, timeout_s: float) -> Any:
-    async with Worker(preload=("torch", "warpsmith.tools.jail"), policy=_policy(ref)) as worker:
+    async with Worker(preload=_PRELOAD, policy=_policy(ref)) as worker:
         if worker.isolation is None or worker.isolation.profile == "bare":
             raise EnvironmentError_(
                 "a module that a model wrote runs in confined processes alone, and this machine confines none: "
@@ -185,8 +200,7 @@ class HeldVariants:
             made = ProblemRef.model_validate(one["ref"])
             if made.approved != ref.approved or made.path != ref.path:
                 raise UserError(f"{ref.path}: the confined process named another module")
-            region = plan(decoded(one["graph"])).region
-            found.setdefault(one["shape"], []).append(Variant(one["shape"], made, region))
+            found.setdefault(one["shape"], []).append(Variant(one["shape"], made, decoded(one["graph"])))
         return found
 
 

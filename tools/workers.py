@@ -12,6 +12,7 @@ from warpsmith.sandbox.isolation.policy import Policy
 from warpsmith.sandbox.isolation.profile import Isolation
 from warpsmith.sandbox.nursery import Nursery
 from warpsmith.sandbox.worker import Worker
+from warpsmith.tools.lease import Lease
 from warpsmith.tools.runner_policy import runner_policy
 from warpsmith.tools.target import Target
 
@@ -35,8 +36,8 @@ class Workers:
         self._jobs = 1 if target.kind == "gpu" else max(1, jobs)
         self._free: asyncio.Queue[Worker] = asyncio.Queue()
         self._all: list[Worker] = []
-        self._lease: int | None = None
-        """Open lock file: references fill a card's memory, so runs take turns on it."""
+        self._lease: Lease | None = None
+        """References fill a card's memory, so runs take turns on it."""
 
     async def __aenter__(self) -> Self:
         for _ in range(self._jobs):
@@ -45,7 +46,10 @@ class Workers:
             await self._free.put(worker)
         await asyncio.gather(*(worker.start() for worker in self._all))
         if self.target.kind == "gpu" and self.target.backend is None:
-            self._lease = await _lease(self.target.index, self._notify)
+            from warpsmith.sandbox.cuda.facts import identity
+
+            self._lease = Lease(identity(self.target.index).uuid)
+            await self._lease.take(self._notify)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -54,7 +58,7 @@ class Workers:
         self._all.clear()
         self._nursery.close()
         if self._lease is not None:
-            os.close(self._lease)
+            self._lease.give_back()
             self._lease = None
 
     @property
@@ -93,18 +97,3 @@ def worker_environment(target: Target) -> dict[str, str]:
         device = visible[target.index] if target.index < len(visible) and visible[0] else str(target.index)
         return {"CUDA_VISIBLE_DEVICES": device, "CUDA_MODULE_LOADING": "LAZY"}
     return {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-
-
-async def _lease(index: int, notify: Notify | None) -> int:
-    """Waits until no other run has the GPU."""
-    from warpsmith.sandbox.cuda.facts import identity
-    from warpsmith.sandbox.cuda.lock import take
-
-    uuid = identity(index).uuid
-    told = False
-    while (handle := take(uuid, purpose="run")) is None:
-        if notify is not None and not told:
-            notify("phase", {"text": "another run has the GPU; waiting for it to end"})
-            told = True
-        await asyncio.sleep(0.1)
-    return handle

@@ -15,9 +15,14 @@ SPEAKERS = (*ROLES, "writer", "interpreter")
 GRAMMAR = "chat:MODEL[@URL][,MODEL[@URL]...][;ROLE=MODEL[@URL][,...]...]"
 """A model may also be `local:PATH[?OPTION=VALUE&...]`."""
 
-_SECRETS = (re.compile(r"(://)[^/?#\s]*(@)"), re.compile(r"(://[^?#,;\s]*[?#])[^,;\s']*()"))
-"""Where an address may hold one: before the host, and behind the path."""
 _AT_URL = re.compile(r"@(?=https?://)")
+_USER = re.compile(rf"(://|@(?=[^@/\s,;]*:))(?!https?://)(?:(?!;(?:{'|'.join(SPEAKERS)})=)[^/?#\s])*@(?!https?://)")
+"""A user and a password before the host; the @ before a server's address is none of them."""
+_USER_OF_NO_HOST = re.compile(r"(://)(?![\w.-]+(?::\d+)?@)[^/?#\s,;@]*(@https?://)")
+"""The same where a second address follows and not the host: a host with its port is none."""
+_QUERY = re.compile(r"(?<=[?#&])([\w.-]+=)?[^&#,;\s']+")
+"""A part of a query or fragment behind an address: the name tells nothing."""
+_ADDRESS = re.compile(r"://[^,;\s']*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +105,14 @@ def _address(whole: str, text: str) -> ModelAddress:
     return ModelAddress(model, urls[0].rstrip("/") if urls else None)
 
 
+def without_secrets(text: str) -> str:
+    """The text with `...` for passwords and the values of queries in addresses, and for nothing else."""
+    hidden = _USER_OF_NO_HOST.sub(r"\1...\2", _USER.sub(r"\1...@", text))
+    return _ADDRESS.sub(lambda address: _QUERY.sub(r"\1...", address[0]), hidden)
+
+
 def _wrong(text: str, why: str) -> UserError:
-    said = f"--policy {text!r}: {why}"
-    for secret in _SECRETS:
-        said = secret.sub(r"\1...\2", said)
+    said = without_secrets(f"--policy {text!r}: {why}")
     return UserError(
         f"{said}. Write {GRAMMAR}, e.g. chat:qwen2.5:7b@http://127.0.0.1:11434/v1 or "
         "'chat:gpt-5,gpt-5-mini;memory=gpt-5' (quoted, because of the semicolon)"

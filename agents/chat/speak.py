@@ -12,7 +12,7 @@ from warpsmith.agents.chat.replies import Reply, reply_model
 from warpsmith.agents.llm.records import Answer, Interrupted, Message, NoReply, Question
 from warpsmith.agents.resources import PolicyResources
 from warpsmith.kernels.slot_text import refuse_code
-from warpsmith.kernels.slots import Values
+from warpsmith.kernels.slots import Values, local_name
 from warpsmith.prompts.render import Prompt
 
 
@@ -114,7 +114,7 @@ def _heard(said: Said, view: RoleView, answer: Answer[Reply]) -> Said:
     """The reply as values; texts that are empty or unchanged are no edits, those that are refused are left out."""
     reply: Mapping[str, Any] = answer.value.model_dump()
     values: Values = {entry.slot.name: reply[entry.slot.name] for entry in view.open}
-    reserved = frozenset(slot.name.upper() for slot in view.request.space.choice_slots)
+    reserved = frozenset(local_name(slot.name).upper() for slot in view.request.space.choice_slots)
     refused: list[str] = []
     for slot in view.code:
         text = str(reply[slot.name]).strip("\n").rstrip()

@@ -121,7 +121,9 @@ async def _by_the_rules(
 def _opened(settings: OptimizeSettings, text: str, approved: str, shapes: str) -> Bench:
     """The problem of the approved text. UserError where it fails or takes other inputs than the person named."""
     problem, approval = approve_reference(text, approved, settings.out / FOLDER / approved[:12])
-    bench = bench_for(problem, device=settings.device, arch=settings.arch, approval=approval)
+    bench = bench_for(
+        problem, device=settings.device, arch=settings.arch, jobs=settings.jobs, approval=approval
+    )  # fmt: skip
     taken = [(one.dtype, one.shape) for one in bench.operands if one.name.startswith("in") and not one.scalar]
     tensors = [one for one in parse_inputs(shapes) if isinstance(one, TensorInput)]
     if taken != [(str(one.dtype).removeprefix("torch."), one.shape) for one in tensors]:

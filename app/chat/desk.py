@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from warpsmith.app.chat.reader import PipeReader, Reader, TerminalReader
 from warpsmith.app.chat.screen import Screen
@@ -23,6 +24,8 @@ class Desk:
     terminal: bool
     """Whether a person sits at a terminal."""
     _pipe: PipeReader | None = field(default=None, repr=False)
+    run: Path | None = None
+    """The run folder of the session that is held, or was last."""
 
     @property
     def editing(self) -> bool:

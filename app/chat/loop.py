@@ -12,7 +12,7 @@ from warpsmith.app.chat.desk import Desk
 from warpsmith.app.chat.reader import LEAVING, LONGEST, Reader, TerminalReader
 from warpsmith.app.chat.registry import COMMANDS, completions, unknown
 from warpsmith.app.chat.session import NO, YES, Session, undisturbed
-from warpsmith.kernels.errors import WarpsmithError
+from warpsmith.kernels.errors import UserError, WarpsmithError
 
 PLAIN = "warpsmith> "
 
@@ -84,6 +84,8 @@ async def _command(session: Session, text: str) -> None:
     if entry is None:
         session.screen.error(unknown(name))
         return
+    if argument.strip() and not entry.usage:
+        raise UserError(f"/{name} {argument.strip()[:40]}: /{name} takes nothing behind it")
     await entry.handler(session, argument.strip())
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 LONGEST = 100_000
 """Characters of a line that are read; what is longer is refused as a whole."""
 
-_SECRET = re.compile(r"://[^/\s@]+@")
+_SECRET = re.compile(r"://[^/\s@]+@(?!https?://)")
 """A user's name or password in an address."""
 
 LEAVING = "(Ctrl-D or /exit leaves)"

@@ -110,6 +110,30 @@ class Session:
         self.search.context.means = means
         self.search.context.policy = policy
 
+    def ask_first(self, question: Question) -> None:
+        """Asks this now; what was asked already is asked again after it."""
+        waiting = self.question
+        if waiting is None:
+            self.question = question
+            return
+
+        async def again() -> None:
+            if self.question is None:
+                self.question = waiting
+                await self.answer_by_mode()
+
+        async def yes() -> None:
+            try:
+                await question.yes()
+            finally:
+                await again()
+
+        async def no(reason: str) -> None:
+            await question.no(reason)
+            await again()
+
+        self.question = replace(question, yes=yes, no=no)
+
     async def answer_by_mode(self) -> None:
         """Says yes to what waits for an answer that the present mode does not ask for."""
         question = self.question
@@ -209,9 +233,11 @@ class Session:
 
     async def _plan_approved(self) -> None:
         await self.search.mark("plan", planned=True)
-        self.screen.line("the plan holds; /run evaluates the first round")
         if self.left:
+            self.screen.line("the plan is approved")
             await self.proceed()
+        else:
+            self.screen.line("the plan is approved, nothing was evaluated yet: /run evaluates the first round")
 
     async def _plan_refused(self, reason: str) -> None:
         self.left = 0

@@ -73,7 +73,8 @@ def event(session: Session, kind: str, data: Mapping[str, Any]) -> None:
         screen.note(f"{data.get('role', 'limit')}: {data.get('reason', kind)}")
     elif kind == "round":
         role = f" of {data['role']}" if data.get("role") else ""
-        screen.line(f"next: {data['round']} round{role} on {data['family']}, {data['left']} evaluations left", "dim")
+        left = count(data["left"], "evaluation")
+        screen.line(f"next: {data['round']} round{role} on {data['family']}, {left} left", "dim")
     elif kind == "incumbent":
         screen.line(f"  {data['candidate']} is the best so far", "bold green")
     elif kind == "phase":

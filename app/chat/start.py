@@ -23,7 +23,7 @@ from warpsmith.app.chat.loop import converse, make_reader
 from warpsmith.app.chat.runs import last_run, named_run
 from warpsmith.app.chat.screen import Screen
 from warpsmith.app.chat.session import Mode, Session
-from warpsmith.app.ending import Ended, heard_at_once
+from warpsmith.app.ending import NOTHING, Ended, heard_at_once, interrupt_says
 from warpsmith.app.freeform import specs_for_policy, task_for
 from warpsmith.app.optimize import RENEWABLE, OptimizeSettings
 from warpsmith.app.reference import reopened
@@ -36,6 +36,8 @@ from warpsmith.kernels.family import KernelSpec
 from warpsmith.tools.export import problem_of
 from warpsmith.tools.runs.store import RunStore
 
+_STEPS = ("chat_settings", "branch")
+"""Events of what a person did before there was a search."""
 _CANCELS, _CANCEL_S = 3, 2.0
 """Cancelled work may be taken for work that a person stopped, and the session goes on: then it is told again."""
 
@@ -53,14 +55,32 @@ class ChatSettings:
     """Continue this one."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A session that was left."""
+
+    following: str | None
+    """The run to go on with, if the person wants another."""
+    begun: bool
+    """Whether the search has more to go on from than where every search begins."""
+
+
 def run_chat(settings: ChatSettings) -> int:
     """Holds sessions until the person leaves. Exit code 0; faults of the input are raised as UserError."""
     crew_of(settings.search.policy)
     desk = Desk(Screen(), sys.stdin.isatty() and sys.stdout.isatty())
-    return asyncio.run(_until_terminated(hold_sessions(settings, desk)))
+    with interrupt_says(lambda: _left(desk)):
+        return asyncio.run(_until_terminated(hold_sessions(settings, desk), desk))
 
 
-async def _until_terminated(sessions: Coroutine[Any, Any, int]) -> int:
+def _left(desk: Desk) -> str:
+    """What an end from outside leaves, and how to go on."""
+    if desk.run is None or not desk.run.is_dir():
+        return NOTHING
+    return f"everything finished so far is kept in {desk.run}; go on with `warpsmith chat -r {desk.run}`"
+
+
+async def _until_terminated(sessions: Coroutine[Any, Any, int], desk: Desk) -> int:
     """SIGTERM leaves, whatever is asked or done: Ctrl-C is for stopping what runs."""
     loop, holding = asyncio.get_running_loop(), asyncio.ensure_future(sessions)
     over = asyncio.Event()
@@ -76,7 +96,7 @@ async def _until_terminated(sessions: Coroutine[Any, Any, int]) -> int:
             await asyncio.wait([holding], timeout=_CANCEL_S)
             if holding.done():
                 break
-        raise Ended("ended by SIGTERM; everything finished so far is kept: warpsmith chat -c goes on", 143)
+        raise Ended(f"ended by SIGTERM: {_left(desk)}", 143)
     finally:
         waiting.cancel()
         loop.remove_signal_handler(signal.SIGTERM)
@@ -103,7 +123,7 @@ async def _new(settings: ChatSettings, desk: Desk) -> str | None:
         with heard_at_once():
             bench = open_bench(
                 search.problem, device=search.device, arch=search.arch, overrides=search.overrides,
-                inputs=search.inputs, mode=search.mode,
+                inputs=search.inputs, mode=search.mode, jobs=search.jobs,
             )  # fmt: skip
     else:
         bench, paid = await described(desk, search)
@@ -121,10 +141,14 @@ async def _new(settings: ChatSettings, desk: Desk) -> str | None:
     write_manifest(store, bench, config, search.seed)
     if paid is not None:
         ReplyStore(store.folder).take_over(paid.replies, paid.mark)
-    with store:
+    desk.run = store.folder
+    with store, store.kept_if_used():
         if given is not None:
             store.put_candidate(given)
-        return await _hold(settings, bench, specs, store, desk)
+        held = await _hold(settings, bench, specs, store, desk)
+        if not (held.begun or store.used or any(event.kind in _STEPS for event in store.events())):
+            store.discard()
+        return held.following
 
 
 async def _known(settings: ChatSettings, folder: Path, desk: Desk) -> str | None:
@@ -136,7 +160,8 @@ async def _known(settings: ChatSettings, folder: Path, desk: Desk) -> str | None
     kind, _, _ = manifest.device.partition(":")
     before = manifest.config
     with heard_at_once():
-        bench = bench_for(problem, device="gpu" if kind == "gpu" else "cpu", arch=manifest.arch)
+        device = "gpu" if kind == "gpu" else "cpu"
+        bench = bench_for(problem, device=device, arch=manifest.arch, jobs=settings.search.jobs)
         specs = specs_for_policy(bench, str(before.get("policy", "builtin")))
     kept = replace(
         settings.search, policy=str(before.get("policy", "builtin")), budget=int(before.get("budget", 64)),
@@ -145,9 +170,10 @@ async def _known(settings: ChatSettings, folder: Path, desk: Desk) -> str | None
         price=tuple(before.get("price", ())),
         seed=manifest.seed, counters=before.get("counters", "best"),
     )  # fmt: skip
+    desk.run = folder
     with open_run(folder, bench) as store:
         changed = replace(settings, search=_renewed(_as_set(kept, store), settings.search, store))
-        return await _hold(changed, bench, specs, store, desk)
+        return (await _hold(changed, bench, specs, store, desk)).following
 
 
 def _as_set(search: OptimizeSettings, store: RunStore) -> OptimizeSettings:
@@ -168,7 +194,7 @@ def _renewed(search: OptimizeSettings, given: OptimizeSettings, store: RunStore)
 
 async def _hold(
     settings: ChatSettings, bench: Bench, specs: dict[str, KernelSpec], store: RunStore, desk: Desk
-) -> str | None:
+) -> _Held:
     screen, terminal = desk.screen, desk.terminal
     wanted = settings.search
     session: Session | None = None
@@ -197,7 +223,8 @@ async def _hold(
             session.take_policy(wanted.policy, wanted.caps())
             await _greet(session)
             await converse(session, make_reader(session, desk))
-            return session.next_run
+            now = await search.standing()
+            return _Held(session.next_run, now.begun and (now.next != "plan" or bool(now.values.get("turns"))))
     finally:
         if session is not None:
             session.policies.close()

@@ -20,6 +20,8 @@ from warpsmith.kernels.errors import UserError
 if TYPE_CHECKING:
     from warpsmith.app.chat.session import Session
 
+_QUOTED = 60
+"""Characters of a person's text that a message repeats."""
 LATEST = 12
 """Candidates that the model is told."""
 
@@ -41,15 +43,18 @@ async def said(session: Session, text: str) -> None:
         return
     if found is None:
         return
-    actions = [_action(session, wish) for wish in found if wish.do != "nothing"]
+    actions = [_action(session, wish, text) for wish in found if wish.do != "nothing"]
     if not actions:
         session.screen.line("understood: nothing to do; /help lists commands")
         return
     session.screen.line(f"understood: {'; '.join(label for label, _ in actions)}")
 
     async def act() -> None:
-        for _, job in actions:
-            await job()
+        for label, job in actions:
+            try:
+                await job()
+            except UserError as error:
+                raise _cannot(text, label, error) from error
 
     async def leave(reason: str) -> None:
         session.screen.line("nothing was done")
@@ -87,10 +92,34 @@ def _ground(session: Session, now: Standing) -> Ground:
     return Ground(slots, limits, lines, show.wish_lines(now))  # type: ignore[arg-type]
 
 
-def _action(session: Session, wish: Wish) -> tuple[str, Callable[[], Awaitable[None]]]:
+def _cannot(text: str, label: str, error: UserError) -> UserError:
+    """The person typed a text and no command: it comes first, then what the model took it for."""
+    said = text if len(text) <= _QUOTED else f"{text[:_QUOTED]}…"
+    return UserError(f"{said!r} was not done: it was understood as {label}, and {error}")
+
+
+def _action(session: Session, wish: Wish, text: str) -> tuple[str, Callable[[], Awaitable[None]]]:
     """What a wish is called, and how it is done: by the command of that name. UserError where it cannot be."""
+    label, job = _by_command(session, wish)
+    try:
+        _refuse_impossible(session, wish)
+    except UserError as error:
+        raise _cannot(text, label, error) from error
+    return label, job
+
+
+def _refuse_impossible(session: Session, wish: Wish) -> None:
+    """UserError for what no command would take."""
     from warpsmith.app.chat.commands import steer
 
+    if wish.do == "limit":
+        steer.limit_kind(wish.name)
+        steer.amount(wish.value)
+    if wish.do == "pin":
+        steer.parsed(session, wish.name, wish.value)
+
+
+def _by_command(session: Session, wish: Wish) -> tuple[str, Callable[[], Awaitable[None]]]:
     if wish.do == "note":
         return f"note for the roles: {wish.value}", lambda: session.note(wish.value)
     if wish.do == "explain":
@@ -101,11 +130,8 @@ def _action(session: Session, wish: Wish) -> tuple[str, Callable[[], Awaitable[N
     if wish.do == "free":
         return _command(session, "unlock", wish.name)
     if wish.do == "limit":
-        steer.limit_kind(wish.name)
-        steer.amount(wish.value)
         return _command(session, "limit", f"{wish.name}={wish.value}")
     if wish.do == "pin":
-        steer.parsed(session, wish.name, wish.value)
         return _command(session, "lock", f"{wish.name}={wish.value}")
     raise UserError(f"no action {wish.do}")
 

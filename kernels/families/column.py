@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from warpsmith.kernels import codegen
 from warpsmith.kernels.assemble import assemble, load_template, render
+from warpsmith.kernels.composite import AnyRegion
 from warpsmith.kernels.device import DeviceModel
 from warpsmith.kernels.families import common
 from warpsmith.kernels.families.column_layout import (
@@ -18,7 +19,7 @@ from warpsmith.kernels.families.column_layout import (
 from warpsmith.kernels.families.column_text import KERNEL, column_context
 from warpsmith.kernels.family import Invalid, LaunchFeatures
 from warpsmith.kernels.records import Candidate, KernelStep, LaunchPlan
-from warpsmith.kernels.region import AnyRegion, Load, Region
+from warpsmith.kernels.region import Load, Region
 from warpsmith.kernels.slots import Slot, Values
 
 ENUMS = {"residency": "Residency", "accumulators": "Accumulators"}

@@ -18,6 +18,7 @@ from warpsmith.kernels.codegen import (
     render_lines,
     signature,
 )
+from warpsmith.kernels.composite import AnyRegion
 from warpsmith.kernels.device import DeviceModel
 from warpsmith.kernels.families.common import (
     check_grid,
@@ -31,7 +32,7 @@ from warpsmith.kernels.families.common import (
 from warpsmith.kernels.family import Invalid, LaunchFeatures
 from warpsmith.kernels.indexing import Algebra
 from warpsmith.kernels.records import Buffer, Candidate, KernelStep, LaunchPlan
-from warpsmith.kernels.region import AnyRegion, Line, Load, MatmulRegion, Store
+from warpsmith.kernels.region import Line, Load, MatmulRegion, Store
 from warpsmith.kernels.slots import Role, Slot, Values
 
 _WARP_M, _WARP_N = 4, 8

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from warpsmith.kernels import codegen
 from warpsmith.kernels.assemble import assemble, load_template, render
+from warpsmith.kernels.composite import AnyRegion
 from warpsmith.kernels.device import DeviceModel
 from warpsmith.kernels.families import common, row_sweeps
 from warpsmith.kernels.families.global_cost import global_features
@@ -23,7 +24,7 @@ from warpsmith.kernels.families.row_choices import Choices, ChoiceSpace, bounded
 from warpsmith.kernels.families.row_monoid import Monoid
 from warpsmith.kernels.family import Invalid, LaunchFeatures
 from warpsmith.kernels.records import Buffer, Candidate, KernelStep, LaunchPlan
-from warpsmith.kernels.region import AnyRegion, Region
+from warpsmith.kernels.region import Region
 from warpsmith.kernels.slots import Role, Slot, Values
 
 ENUMS = {"cache_hint": "Hint", "finish": "Finish", "passes": "Passes", "rows_in_flight": "RowsInFlight"}

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 from warpsmith.kernels import codegen
 from warpsmith.kernels.assemble import assemble, load_template, render
+from warpsmith.kernels.composite import AnyRegion
 from warpsmith.kernels.device import DeviceModel
 from warpsmith.kernels.families import common
 from warpsmith.kernels.family import Invalid, LaunchFeatures
 from warpsmith.kernels.indexing import Expr
 from warpsmith.kernels.records import Candidate, KernelStep, LaunchPlan
-from warpsmith.kernels.region import AnyRegion, Load, Region, Store
+from warpsmith.kernels.region import Load, Region, Store
 from warpsmith.kernels.slots import Slot, Values
 
 KERNEL = "map_kernel"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from warpsmith.kernels.composite import AnyRegion, Composite
 from warpsmith.kernels.device import DeviceModel
 from warpsmith.kernels.errors import NotYetError, UserError
 from warpsmith.kernels.families.column import ColumnFamily
+from warpsmith.kernels.families.composer import ComposerFamily
 from warpsmith.kernels.families.gemm import GemmFamily
 from warpsmith.kernels.families.global_reduce import GlobalReduceFamily
 from warpsmith.kernels.families.map import MapFamily
@@ -12,7 +14,7 @@ from warpsmith.kernels.families.row import RowFamily
 from warpsmith.kernels.families.scan import ScanFamily
 from warpsmith.kernels.families.window import WindowFamily
 from warpsmith.kernels.family import Family, KernelSpec, spec_for
-from warpsmith.kernels.region import AnyRegion, Region
+from warpsmith.kernels.region import OneRegion, Region
 from warpsmith.kernels.slot_text import MAX_CHARACTERS
 
 FAMILIES: tuple[Family, ...] = (
@@ -25,6 +27,8 @@ FAMILIES: tuple[Family, ...] = (
     WindowFamily(),
 )
 """In order of preference where several can compute a region and its results fill the device."""
+COMPOSER = ComposerFamily({family.name: family for family in FAMILIES})
+ALL: tuple[Family, ...] = (*FAMILIES, COMPOSER)
 
 _TEAM = {"row": 8.0, "column": 1 / 16}
 """Blocks that a family can put on one result: a row a cluster of 8, a column 8 of a block's 128 threads."""
@@ -34,16 +38,16 @@ _LONG = 2**15
 
 def family_named(name: str) -> Family:
     """The family of that name. Raises UserError."""
-    for family in FAMILIES:
+    for family in ALL:
         if family.name == name:
             return family
-    known = ", ".join(family.name for family in FAMILIES)
+    known = ", ".join(family.name for family in ALL)
     raise UserError(f"no family named {name!r}: known are {known}")
 
 
 def is_template(name: str) -> bool:
     """Whether a candidate's `family` is one of ours, so that its fixed text is too."""
-    return any(family.name == name for family in FAMILIES)
+    return any(family.name == name for family in ALL)
 
 
 def opt_ins(name: str) -> frozenset[str]:
@@ -55,7 +59,12 @@ def opt_ins(name: str) -> frozenset[str]:
 
 
 def families_for(region: AnyRegion, device: DeviceModel | None = None) -> tuple[Family, ...]:
-    """Every family that can compute the region, the preferred one first. Raises NotYetError if there is none.
+    """Every family that can compute the region, the preferred one first. Raises NotYetError if there is none."""
+    return (COMPOSER,) if isinstance(region, Composite) else own_families(region, device)
+
+
+def own_families(region: OneRegion, device: DeviceModel | None = None) -> tuple[Family, ...]:
+    """The families of own kernels among them.
 
     With a device, reductions to so few results that one team a result would leave most of it idle prefer the
     grid-wide family.
@@ -88,7 +97,7 @@ def _longest(spec: KernelSpec) -> int:
     return max((len(str(slot.default)) for slot in spec.slots if slot.kind == "code"), default=0)
 
 
-def _leaves_idle(family: Family, region: AnyRegion, device: DeviceModel) -> bool:
+def _leaves_idle(family: Family, region: OneRegion, device: DeviceModel) -> bool:
     if not isinstance(region, Region) or family.name not in _TEAM or region.reduced_size < _LONG:
         return False
     return region.kept_size * _TEAM[family.name] <= device.sms

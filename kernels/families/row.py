@@ -6,6 +6,7 @@ from functools import lru_cache
 
 from warpsmith.kernels import codegen
 from warpsmith.kernels.assemble import assemble, load_template, render
+from warpsmith.kernels.composite import AnyRegion
 from warpsmith.kernels.device import DeviceModel
 from warpsmith.kernels.families import common, row_sweeps
 from warpsmith.kernels.families.row_access import is_unit
@@ -21,7 +22,7 @@ from warpsmith.kernels.families.row_cost import row_features
 from warpsmith.kernels.families.row_layout import RowFacts, RowLayout, choices_of, facts_of, layout_of
 from warpsmith.kernels.family import Invalid, LaunchFeatures
 from warpsmith.kernels.records import Candidate, KernelStep, LaunchPlan
-from warpsmith.kernels.region import AnyRegion, Region
+from warpsmith.kernels.region import Region
 from warpsmith.kernels.slots import Role, Slot, Values
 
 KERNEL = "row_reduce"

@@ -8,8 +8,9 @@ from itertools import product
 from math import prod
 
 from warpsmith.kernels.assemble import choice_line
+from warpsmith.kernels.composite import AnyRegion
 from warpsmith.kernels.records import SlotValue
-from warpsmith.kernels.region import AnyRegion, Region
+from warpsmith.kernels.region import Region
 from warpsmith.kernels.slots import Role, Slot, Values
 
 MOST_COMBINATIONS = 500

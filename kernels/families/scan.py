@@ -8,6 +8,7 @@ from typing import Any
 
 from warpsmith.kernels import codegen
 from warpsmith.kernels.assemble import assemble, load_template, render
+from warpsmith.kernels.composite import AnyRegion
 from warpsmith.kernels.device import DeviceModel
 from warpsmith.kernels.families import common
 from warpsmith.kernels.families.row_choices import (
@@ -30,7 +31,7 @@ from warpsmith.kernels.families.scan_access import (
 )
 from warpsmith.kernels.family import Invalid, LaunchFeatures
 from warpsmith.kernels.records import Candidate, KernelStep, LaunchPlan
-from warpsmith.kernels.region import AnyRegion, Load, ScanRegion
+from warpsmith.kernels.region import Load, ScanRegion
 from warpsmith.kernels.slots import Role, Slot, Values
 
 KERNEL = "scan_rows"

@@ -7,6 +7,7 @@ from itertools import product
 
 from warpsmith.kernels import codegen
 from warpsmith.kernels.assemble import assemble, load_template, render
+from warpsmith.kernels.composite import AnyRegion
 from warpsmith.kernels.cost import breakdown, total_us
 from warpsmith.kernels.device import DeviceModel
 from warpsmith.kernels.families import common
@@ -16,7 +17,7 @@ from warpsmith.kernels.families.window_layout import geometry, layout_of, load_w
 from warpsmith.kernels.families.window_text import KERNEL, all_loads, window_context
 from warpsmith.kernels.family import Invalid, LaunchFeatures
 from warpsmith.kernels.records import Candidate, KernelStep, LaunchPlan
-from warpsmith.kernels.region import AnyRegion, WindowRegion
+from warpsmith.kernels.region import WindowRegion
 from warpsmith.kernels.slots import Role, Slot, Values
 
 ENUMS = {"path": "Path", "fold": "Fold", "cache_hint": "Hint"}

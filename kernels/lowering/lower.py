@@ -13,19 +13,20 @@ from warpsmith.kernels.lowering.contraction import lower_matmul
 from warpsmith.kernels.lowering.evaluator import ctype_of, kind_of, names_in, several_regions, unsupported
 from warpsmith.kernels.lowering.scan import lower_scan, with_exclusive_scans
 from warpsmith.kernels.lowering.space import find_space
+from warpsmith.kernels.lowering.values import CTYPES
 from warpsmith.kernels.lowering.window import lower_window, same_window, window_of
 from warpsmith.kernels.opgraph import OpGraph, OpNode
-from warpsmith.kernels.region import AnyRegion
+from warpsmith.kernels.region import OneRegion
 
 _SCALARS = frozenset({"float32", "float64", "int64", "int32", "bool"})
 
 
-def lower(graph: OpGraph) -> AnyRegion:
+def lower(graph: OpGraph) -> OneRegion:
     """The region of a whole graph.
 
     Buffers are addressed from a tensor's first element (`data_ptr`), outputs in their spec's strides where
-    those are dense, else row-major. Raises NotYetError for what no region says: operators outside the tables,
-    tensors other than float32 and bool, reductions over different axes, a reduction beside an anchor, two anchors.
+    those are dense, else row-major. Raises NotYetError for what no region says: operators outside the tables, tensors
+    of dtypes that are not in CTYPES, reductions over different axes, a reduction beside an anchor, two anchors.
     """
     graph = with_exclusive_scans(graph)
     live = live_nodes(graph)
@@ -47,7 +48,7 @@ def lower(graph: OpGraph) -> AnyRegion:
         return assemble(indexed, find_space(indexed))
 
 
-_ANCHORS: dict[str, Callable[[OpGraph, tuple[OpNode, ...]], AnyRegion]] = {
+_ANCHORS: dict[str, Callable[[OpGraph, tuple[OpNode, ...]], OneRegion]] = {
     "matmul": lambda graph, nodes: lower_matmul(graph, nodes[0]),
     "scan": lambda graph, nodes: lower_scan(graph, nodes[0]),
     "window": lower_window,
@@ -82,10 +83,10 @@ def live_nodes(graph: OpGraph) -> list[OpNode]:
 
 def _check_tensors(graph: OpGraph, live: list[OpNode]) -> None:
     for name, leaf in graph.inputs.items():
-        allowed = _SCALARS if leaf.scalar else {"float32", "bool"}
+        allowed = _SCALARS if leaf.scalar else CTYPES.keys()
         if leaf.spec.dtype not in allowed:
-            place = f"input {name} ({leaf.ref}) is {leaf.spec.dtype}"
-            raise NotYetError(f"{place}; only float32 and bool tensors are covered yet")
+            covered = ", ".join(CTYPES)
+            raise NotYetError(f"input {name} ({leaf.ref}) is {leaf.spec.dtype}; covered are tensors of {covered}")
     empty = [name for name, leaf in graph.inputs.items() if leaf.spec.numel == 0]
     empty += [node.name for node in live if node.out.numel == 0]
     if empty:

@@ -14,8 +14,11 @@ CType = Literal["float", "int", "long long", "bool"]
 ReductionKind = Literal["sum", "prod", "max", "min", "any", "all", "argmax", "argmin"]
 Number = int | float | bool
 
-CTYPES: dict[str, CType] = {"float32": "float", "int32": "int", "int64": "long long", "bool": "bool"}
-"""dtypes that a value inside a region may have."""
+CTYPES: dict[str, CType] = {
+    "float32": "float", "float16": "float", "bfloat16": "float", "int32": "int", "int64": "long long", "bool": "bool",
+}  # fmt: skip
+"""dtypes that a value of the graph may have, and the type in which it is computed: halves are rounded where they are
+stored, not between two operators."""
 
 
 @dataclass(eq=False, slots=True)
@@ -54,8 +57,8 @@ class ValueTable:
         return self._shared(("line", ctype, template, ids), made)
 
     def load(self, buffer: str, dtype: str, address: Expr | None) -> Value:
-        """A read of a buffer in its compute type, or a scalar argument, which takes part as a float."""
-        ctype = "float" if address is None else CTYPES.get(dtype, "float")
+        """A read of a buffer, or a scalar argument: a number takes part as float."""
+        ctype: CType = "float" if address is None else CTYPES[dtype]
         made = Value(0, "load", ctype, buffer=buffer, dtype=dtype, address=address)
         return self._shared(("load", buffer, address), made)
 

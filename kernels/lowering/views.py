@@ -64,6 +64,25 @@ def _flip(v: View, dims: Sequence[int]) -> Index:
     return tuple(t if d in dims else i for d, (i, t) in enumerate(zip(v.index, turned, strict=True)))
 
 
+def _unfold(v: View, dim: int, size: int, step: int) -> Index:
+    """Windows of `size` elements, `step` apart; the place within a window is the last index."""
+    del size
+    within = v.index[-1]
+    moved = v.algebra.add(v.algebra.affine(v.index[dim], step), within)
+    return (*v.index[:dim], moved, *v.index[dim + 1 : -1])
+
+
+def _as_strided(
+    v: View, shape: Sequence[int], strides: Sequence[int], offset: int, memory: Sequence[int]
+) -> Index:  # fmt: skip
+    """The position in memory, then the index of the operand's element that lies there."""
+    del shape
+    position = v.algebra.add(v.algebra.linear(v.index, strides), Expr((), offset))
+    order = sorted(range(len(v.shape)), key=lambda dim: (-memory[dim], v.shape[dim] == 1))
+    found = dict(zip(order, v.algebra.split(position, [v.shape[dim] for dim in order]), strict=True))
+    return tuple(found[dim] for dim in range(len(v.shape)))
+
+
 VIEWS: dict[str, ViewOp] = {
     "view": _reshape,
     "squeeze": _reshape,
@@ -73,5 +92,7 @@ VIEWS: dict[str, ViewOp] = {
     "slice": _slice,
     "select": _select,
     "flip": _flip,
+    "unfold": _unfold,
+    "as_strided": _as_strided,
 }
 """Primitive -> entry; arguments are the canonical ones after the operand."""

@@ -14,7 +14,14 @@ import torch
 from warpsmith.kernels.errors import DeviceLost, EnvironmentError_
 from warpsmith.kernels.records import CompileReport, Failure, KernelStep, LaunchPlan, LibraryStep
 from warpsmith.sandbox import process
-from warpsmith.sandbox.backend import SCRATCH_DTYPES, Argument, LaunchResult, load_time_buffers, load_time_changed
+from warpsmith.sandbox.backend import (
+    SCRATCH_DTYPES,
+    Argument,
+    LaunchResult,
+    load_time_buffers,
+    load_time_changed,
+    with_views,
+)
 from warpsmith.sandbox.cuda import driver as cuda
 from warpsmith.sandbox.cuda.arguments import (
     ArgumentError,
@@ -227,6 +234,10 @@ class LoadedCuda:
         ArgumentError or LibraryError where a step does not fit."""
         values: dict[str, Argument] = dict(arguments)
         values |= {name: self._tensor_of(name) for name in self.plan.buffers}
+        try:
+            values = with_views(self.plan, values)
+        except ValueError as error:
+            raise LaunchRefused(str(error), "arguments") from error
         zeroed = [self._bytes_of(name) for name, buffer in self.plan.buffers.items() if buffer.init == "zero"]
         prepare = [self._launcher(step, values) for step in self.plan.prepare]
         steps: list[Launch] = [buffer.zero_ for buffer in zeroed]
@@ -235,7 +246,7 @@ class LoadedCuda:
 
     def _launcher(self, step: KernelStep | LibraryStep, values: Mapping[str, Argument]) -> Launch:
         if isinstance(step, LibraryStep):
-            return library_call(step.library, step.args, step.out, step.kwargs, values)
+            return library_call(step, values)
         if min(*step.grid, *step.block, *step.cluster) < 1 or step.shared_bytes < 0:
             raise LaunchRefused(f"{step.kernel}: grid, block and cluster sizes start at 1", "launch_config")
         if max(*step.grid, *step.block, *step.cluster, step.shared_bytes) > _MOST:

@@ -134,6 +134,12 @@ class Driver:
         self.call("cuDeviceGetName", buffer, 256, device)
         return buffer.value.decode()
 
+    def memory(self, device: int) -> int:
+        """The device's memory in bytes."""
+        value = ctypes.c_size_t()
+        self.call("cuDeviceTotalMem_v2", ctypes.byref(value), device)
+        return value.value
+
     def uuid(self, device: int) -> str:
         """The device's UUID as 32 hex digits."""
         buffer = ctypes.create_string_buffer(16)

@@ -1,4 +1,4 @@
-"""One process at a time measures on a device."""
+"""One process at a time measures on a device; those that measure nothing may share it."""
 
 from __future__ import annotations
 
@@ -16,30 +16,52 @@ _STEP_S = 0.002
 
 
 @contextlib.contextmanager
-def exclusive(uuid: str, *, timeout_s: float = 300.0, folder: Path | None = None) -> Iterator[None]:
-    """Holds the lock of a device, across processes and users; SandboxTimeout if others keep it for too
-    long. The system gives it back when the process ends, however that happens."""
+def exclusive(
+    uuid: str, *, shared: bool = False, timeout_s: float = 300.0, folder: Path | None = None
+) -> Iterator[None]:
+    """Holds the lock of a device, across processes and users; `shared` with others who share it, as those do that run
+    something and time nothing. SandboxTimeout if others keep it for too long. The system gives it back when the process
+    ends, however that happens."""
     deadline = time.monotonic() + timeout_s
-    while (handle := take(uuid, folder=folder)) is None:
-        if time.monotonic() > deadline:
-            raise SandboxTimeout(f"the GPU {uuid} was in use for {timeout_s:g} s")
-        time.sleep(_STEP_S)
+    # Who waits keeps later ones from entering: shared holders that follow each other would let nobody time anything.
+    turn = _wait(uuid, "turn", deadline, timeout_s, shared=False, folder=folder)
+    try:
+        handle = _wait(uuid, "gpu", deadline, timeout_s, shared=shared, folder=folder)
+    finally:
+        give_back(turn)
     try:
         yield
     finally:
-        os.close(handle)
+        give_back(handle)
 
 
-def take(uuid: str, *, purpose: str = "gpu", folder: Path | None = None) -> int | None:
+def _wait(
+    uuid: str, purpose: str, deadline: float, timeout_s: float, *, shared: bool, folder: Path | None
+) -> int:  # fmt: skip
+    while (handle := take(uuid, purpose=purpose, shared=shared, folder=folder)) is None:
+        if time.monotonic() > deadline:
+            raise SandboxTimeout(f"the GPU {uuid} was in use for {timeout_s:g} s")
+        time.sleep(_STEP_S)
+    return handle
+
+
+def take(uuid: str, *, purpose: str = "gpu", shared: bool = False, folder: Path | None = None) -> int | None:
     """The lock of a device for a purpose as an open file, or None while somebody else has it. `gpu` is held for
-    moments, by whoever runs something; `run` for as long as a run keeps references in the device's memory."""
+    moments, by whoever runs something; `run` for as long as a run keeps references in the device's memory, and
+    `shared` by runs that each use a part of it."""
     handle = _open((folder or _folder()) / f"warpsmith-{purpose}-{uuid}.lock")
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(handle)
         return None
     return handle
+
+
+def give_back(handle: int) -> None:
+    """Gives a lock back, also where a process that was forked meanwhile still has the file open."""
+    fcntl.flock(handle, fcntl.LOCK_UN)
+    os.close(handle)
 
 
 def _folder() -> Path:

@@ -11,7 +11,14 @@ import numpy as np
 import torch
 
 from warpsmith.kernels.records import CompileReport, Counters, Failure, KernelStep, LaunchPlan, LibraryStep
-from warpsmith.sandbox.backend import SCRATCH_DTYPES, Argument, LaunchResult, load_time_buffers, load_time_changed
+from warpsmith.sandbox.backend import (
+    SCRATCH_DTYPES,
+    Argument,
+    LaunchResult,
+    load_time_buffers,
+    load_time_changed,
+    with_views,
+)
 from warpsmith.sandbox.cuda.arguments import ArgumentError, Parameter, pack
 from warpsmith.sandbox.cuda.library import LibraryError, library_call
 from warpsmith.sandbox.emulator.grid import Disorder, Shape
@@ -108,7 +115,7 @@ class LoadedEmulator:
         notes = () if disorder is None else (REORDERED,)
         try:
             failure = self._run(arguments, poison, again, blocks, counters, disorder)
-        except (ArgumentError, LibraryError) as error:
+        except (ArgumentError, LibraryError, ValueError) as error:
             failure = Failure(stage="launch", kind="arguments", message=str(error))
         except Refused as refused:
             return LaunchResult(refused=str(refused))
@@ -138,6 +145,7 @@ class LoadedEmulator:
         self._fill_scratch(poison, again)
         values: dict[str, Argument] = dict(arguments)
         values |= {name: tensor for name, (tensor, _) in self._scratch.items()}
+        values = with_views(self.plan, values)
         regions = [
             *argument_regions(arguments),
             *(region for _, region in self._scratch.values()),
@@ -147,7 +155,7 @@ class LoadedEmulator:
         def run(steps: Iterable[KernelStep | LibraryStep], part: int) -> Failure | None:
             for number, step in enumerate(steps):
                 if isinstance(step, LibraryStep):
-                    library_call(step.library, step.args, step.out, step.kwargs, values)()
+                    library_call(step, values)()
                     _mark_written(regions, values[step.out])
                     continue
                 own = disorder and disorder.of_step(part, number)

@@ -9,13 +9,14 @@ from warpsmith.agents.builtin import BuiltinPolicy
 from warpsmith.agents.policy import Request, Trial
 from warpsmith.agents.rounds import next_round
 from warpsmith.agents.space import SpecSpace
+from warpsmith.kernels.composite import AnyRegion
 from warpsmith.kernels.cost import estimate_us
 from warpsmith.kernels.device import DeviceModel, model_for
 from warpsmith.kernels.families.row import RowFamily
 from warpsmith.kernels.family import Invalid, KernelSpec, spec_for
 from warpsmith.kernels.indexing import Expr, Term
 from warpsmith.kernels.records import Failure
-from warpsmith.kernels.region import AnyRegion, Axis, Line, Load, Reduction, Region, Round, Store
+from warpsmith.kernels.region import Axis, Line, Load, Reduction, Region, Round, Store
 from warpsmith.kernels.slots import Values
 from warpsmith.tools.compile import compile_candidate
 

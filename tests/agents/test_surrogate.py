@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from warpsmith.agents.surrogate import expected_improvement, failure_chance, fit, with_pseudo
+from warpsmith.agents.surrogate import FailureMap, Posterior, expected_improvement, fit, prior_scales
 
 
 def surface(points: np.ndarray) -> np.ndarray:
@@ -15,37 +15,81 @@ def columns(points: np.ndarray) -> list[np.ndarray]:
     return [points[:, i : i + 1] for i in range(points.shape[1])]
 
 
+def fitted(points: np.ndarray, train: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and deviation at points, after a fit."""
+    scales = fit(columns(train), targets)
+    return Posterior(columns(points), scales, columns(train)).predict(targets)
+
+
 def test_it_predicts_held_out_points_and_finds_the_irrelevant_slot() -> None:
     rng = np.random.default_rng(0)
     train, test = rng.random((30, 2)), rng.random((50, 2))
-    model = fit(columns(train), surface(train))
-    mean, deviation = model.predict(columns(test))
+    scales = fit(columns(train), surface(train))
+    mean, deviation = fitted(test, train, surface(train))
     assert np.sqrt(np.mean((mean - surface(test)) ** 2)) < 0.1 * np.std(surface(test))
-    assert model.weights[1] < 0.2 * model.weights[0]
+    assert scales.weights[1] < 0.2 * scales.weights[0]
     assert (deviation > 0).all()
+
+
+def test_a_fit_is_more_probable_than_where_it_began_and_than_its_neighbours() -> None:
+    from warpsmith.agents.surrogate import _loss, standardised
+
+    rng = np.random.default_rng(4)
+    train = rng.random((25, 3))
+    targets = standardised(surface(train) + 0.3 * train[:, 2])[0]
+    squared = np.stack([(x[:, None, 0] - x[None, :, 0]) ** 2 for x in columns(train)])
+    centre, spread = np.append(np.full(3, np.log(2 / 3)), np.log(0.02)), np.ones(4)
+
+    def loss(theta: np.ndarray) -> float:
+        return _loss(theta, squared, targets, centre, spread)[0]
+
+    at = centre + 0.3
+    gradient = _loss(at, squared, targets, centre, spread)[1]
+    for i in range(4):
+        step = np.zeros(4)
+        step[i] = 1e-5
+        assert gradient[i] == pytest.approx((loss(at + step) - loss(at - step)) / 2e-5, rel=1e-4)
+    found = fit(columns(train), targets)
+    assert loss(np.append(np.log(found.weights), np.log(found.noise))) < loss(centre)
 
 
 def test_constant_targets_do_no_harm() -> None:
     points = np.random.default_rng(1).random((5, 3))
-    mean, deviation = fit(columns(points), np.zeros(5)).predict(columns(points))
+    mean, deviation = fitted(points, points, np.zeros(5))
     assert mean == pytest.approx(np.zeros(5))
     assert np.isfinite(deviation).all()
 
 
 def test_repeated_points_with_different_targets_do_no_harm() -> None:
     points = np.repeat(np.random.default_rng(2).random((3, 2)), 4, axis=0)
-    mean, _ = fit(columns(points), np.arange(12.0)).predict(columns(points))
+    mean, _ = fitted(points, points, np.arange(12.0))
     assert np.isfinite(mean).all()
 
 
-def test_a_pseudo_observation_lowers_the_doubt_there_and_keeps_the_mean() -> None:
+def test_observing_one_by_one_is_observing_at_once() -> None:
+    rng = np.random.default_rng(5)
+    train, probe = rng.random((90, 3)), rng.random((40, 3))
+    at_once = Posterior(columns(probe), prior_scales(3), columns(train)).predict(surface(train))
+    slow = Posterior(columns(probe), prior_scales(3), columns(train[:5]), room=8)
+    for i in range(5, 90):
+        slow.observe(columns(train[i : i + 1]))
+    for one, other in zip(slow.predict(surface(train)), at_once, strict=True):
+        assert one == pytest.approx(other, abs=1e-6)
+
+
+def test_a_fork_observes_for_itself() -> None:
     rng = np.random.default_rng(3)
-    train, probe = rng.random((6, 2)), rng.random((1, 2))
-    model = fit(columns(train), surface(train))
-    before_mean, before = model.predict(columns(probe))
-    after_mean, after = with_pseudo(model, columns(probe)).predict(columns(probe))
-    assert after[0] < 0.2 * before[0] or after[0] < 0.05
-    assert after_mean == pytest.approx(before_mean, abs=0.05)
+    train, probe = rng.random((6, 2)), rng.random((9, 2))
+    posterior = Posterior(columns(probe), prior_scales(2), columns(train))
+    mean, before = posterior.predict(surface(train))
+    fork = posterior.fork()
+    fork.observe(columns(probe[:1]))
+    after_mean, after = fork.predict(np.append(surface(train), mean[0]))
+    assert after[0] < 0.8 * before[0]
+    assert after_mean[0] == pytest.approx(mean[0], abs=0.05)
+    again_mean, again = posterior.predict(surface(train))
+    assert (again_mean == mean).all()
+    assert (again == before).all()
 
 
 def test_expected_improvement_matches_simulation() -> None:
@@ -56,7 +100,8 @@ def test_expected_improvement_matches_simulation() -> None:
 
 def test_failures_raise_the_chance_nearby_and_only_there() -> None:
     points = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
-    failed = np.array([True, True, False, False])
-    chance = failure_chance(columns(points), failed, columns(np.array([[0.05, 0.5], [0.95, 0.5]])))
+    failures = FailureMap(columns(np.array([[0.05, 0.5], [0.95, 0.5]])))
+    for point, failed in zip(points, [True, True, False, False], strict=True):
+        failures.observe(columns(point[None]), failed)
+    chance = failures.chance()
     assert chance[0] > 0.5 > 0.2 > chance[1]
-    assert (failure_chance(columns(points), np.zeros(4, dtype=bool), columns(points)) == 0).all()

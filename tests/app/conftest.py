@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.command import Run, forked, started
+from support.command import Run, forked
 from support.problems import problem
 
 
@@ -32,7 +32,7 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with `good.py` and, in `run`, a finished run of it. Tests take copies."""
     folder = tmp_path_factory.mktemp("made")
     (folder / "good.py").write_text(problem())
-    done = command_in(folder, started)("optimize", "good.py", "--device", "cpu", "--budget", "2", "--json")
+    done = command_in(folder)("optimize", "good.py", "--device", "cpu", "--budget", "2", "--json")
     assert done.returncode == 0, done.stderr
     shutil.move(str(folder / json.loads(done.stdout)["run"]), folder / "run")
     return folder

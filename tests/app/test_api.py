@@ -23,6 +23,9 @@ def test_a_module_is_optimised_and_its_run_named_after_it(tmp_path: Path) -> Non
 def test_a_refused_module_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="list or tuple"):
         warpsmith.optimize(torch.nn.ReLU(), torch.ones(3), out=tmp_path)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="unknown policy"):
+        warpsmith.optimize(torch.nn.ReLU(), [torch.ones(3)], device="cpu", policy="wizard", out=tmp_path)
+    assert list(tmp_path.iterdir()) == [tmp_path / ".modules"]
     assert list((tmp_path / ".modules").iterdir()) == []
 
 

@@ -69,6 +69,7 @@ def test_a_server_that_is_not_there_and_a_price_for_nobody(warpsmith: Run, tmp_p
         assert f"{where}/v1 cannot be reached" in missing.stderr
         assert "is the server running?" in missing.stderr
         assert "Traceback" not in missing.stderr
+        assert not list((tmp_path / "runs").iterdir()), "nothing was evaluated"
         refused(warpsmith("optimize", path, *policy, "--price", "mm=1/2"), "--price names mm", "the models asked are m")
 
 

@@ -18,7 +18,7 @@ from warpsmith.app.resume import kept
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.records import LaunchPlan, Outcome, RunManifest
 from warpsmith.sandbox.driver_probe import DriverFacts
-from warpsmith.tools.judge import load_plan
+from warpsmith.tools.plan_file import load_plan
 from warpsmith.tools.runs.store import RunStore
 
 
@@ -40,6 +40,8 @@ def test_a_resumed_run_keeps_its_settings_and_refuses_others(warpsmith: Run, fin
     for name, value in others:
         with pytest.raises(UserError, match="is given, the run"):
             kept(manifest, finished, {name: value})
+    with pytest.raises(UserError, match="--inputs f32\\[3\\] is given, the run was made without"):
+        kept(manifest, finished, {"inputs": "f32[3]"})
     with pytest.raises(UserError, match=r"config\.budget"):
         kept(manifest.model_copy(update={"config": {"budget": True}}), finished, {})
     done = warpsmith("optimize", "good.py", "--resume", finished, "--mode", "train")

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.command import Piped
 from support.problems import problem
 
 from warpsmith.app.ending import fail
@@ -87,7 +88,7 @@ STUCK = "import sys, time\nDRAWN = []\n" + problem().replace(
 def test_an_interrupt_is_heard_wherever_this_process_runs_the_module(tmp_path: Path, command: str, times: int) -> None:
     (tmp_path / "stuck.py").write_text(STUCK.replace("TIMES", str(times)))
     words = [candidate_in(tmp_path)] if command == "judge" else []
-    with started(tmp_path, command, "stuck.py", *words, "--device", "cpu") as process:
+    with Piped(tmp_path, command, "stuck.py", *words, "--device", "cpu") as process:
         while f"drawn {times}" not in (said := process.stderr.readline()):
             assert said, "it ended before"
         time.sleep(0.3)
@@ -104,7 +105,7 @@ def test_an_interrupt_is_heard_wherever_this_process_runs_the_module(tmp_path: P
 def test_a_search_that_is_interrupted_says_how_to_go_on(finished: Path, tmp_path: Path, number: int, code: int) -> None:
     shutil.copytree(finished.parents[1] / "runs", tmp_path / "kept", dirs_exist_ok=True)
     words = ("optimize", "good.py", "--resume", "kept/made", "--budget", "4000")
-    with started(tmp_path, *words) as process:
+    with Piped(tmp_path, *words) as process:
         while "[" not in process.stderr.readline():
             assert process.poll() is None
         os.killpg(process.pid, number)

@@ -18,7 +18,7 @@ from warpsmith.kernels.problem import load_problem
 from warpsmith.kernels.records import Diagnostic
 from warpsmith.kernels.user_code import kept_alive
 from warpsmith.tools.diagnostics import compile_failure
-from warpsmith.tools.judge import load_candidate, plan_of
+from warpsmith.tools.plan_file import load_candidate, plan_of
 
 STEP = {"kernel": "k", "grid": [1, 1, 1], "block": [1, 1, 1], "args": ["out0"]}
 
@@ -98,7 +98,7 @@ def test_a_variable_without_meaning(warpsmith: Run, tmp_path: Path, variable: st
         (("judge", "", ""), "the path is empty"),
         (("judge", "a.py", ""), "the path is empty"),
         (("report", ""), "the path is empty"),
-        (("bench", "suite", "--level", "1"), "not there yet"),
+        (("rollout", "suite", "--level", "1"), "not there yet"),
         (("view", "run"), "not there yet"),
     ],
 )
@@ -110,13 +110,8 @@ def test_a_mistake_on_the_command_line_is_a_document_too(warpsmith: Run, words: 
     assert said in done.stderr
 
 
-def test_policies_that_are_not_there_yet(warpsmith: Run, tmp_path: Path) -> None:
-    (tmp_path / "good.py").write_text(problem())
-    for name in ("tpe", "genetic"):
-        done = warpsmith("optimize", "good.py", "--policy", name)
-        assert done.returncode == 2
-        assert f"--policy {name} is not there yet" in done.stderr
-    assert "bench" not in warpsmith("--help").stdout
+def test_commands_that_are_not_there_yet_are_not_in_the_help(warpsmith: Run) -> None:
+    assert "rollout" not in warpsmith("--help").stdout
 
 
 @pytest.mark.parametrize(

@@ -81,8 +81,8 @@ def test_pins_and_limits_bind_every_proposal_and_undo_takes_them_back(tmp_path: 
         assert best.values["block"] == 64
         measured = evaluator.evaluations
         for _ in range(3):
-            assert await search.undo() == "round"
-        assert await search.undo() == "lock"
+            assert await search.undo() == ["round"]
+        assert await search.undo() == ["lock"]
         after = await search.standing()
         assert not after.values.get("pins")
         assert after.screened == 2

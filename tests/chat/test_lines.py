@@ -3,6 +3,11 @@
 import asyncio
 import io
 import json
+import os
+import re
+import signal
+import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +21,8 @@ from warpsmith.app.chat.launch_dialogue import edited
 from warpsmith.app.chat.reader import PipeReader
 from warpsmith.app.chat.screen import Screen
 from warpsmith.app.chat.session import Mode
-from warpsmith.app.chat.start import ChatSettings, hold_sessions
+from warpsmith.app.chat.start import ChatSettings, hold_sessions, run_chat
+from warpsmith.app.ending import Interrupted
 from warpsmith.app.optimize import OptimizeSettings
 from warpsmith.kernels.errors import UserError
 from warpsmith.tools.sketch.plan import sketch_plan
@@ -65,13 +71,13 @@ def server() -> Iterator[ScriptedServer]:
         yield running
 
 
-def session(folder: Path, *lines: str, mode: Mode = "ask", **settings: object) -> str:
+def session(folder: Path, *lines: str, mode: Mode = "ask", run: str | None = None, **settings: object) -> str:
     """What a session shows that is given these lines."""
     out = io.StringIO()
     screen = Screen(out)
     reader = PipeReader(io.StringIO("".join(f"{line}\n" for line in lines)), echo=screen.line)
     search = OptimizeSettings(device="cpu", out=folder / "runs", **{"problem": "", **settings})  # type: ignore[arg-type]
-    assert asyncio.run(hold_sessions(ChatSettings(search, mode=mode), Desk(screen, False, reader))) == 0
+    assert asyncio.run(hold_sessions(ChatSettings(search, mode=mode, run=run), Desk(screen, False, reader))) == 0
     return out.getvalue()
 
 
@@ -93,6 +99,7 @@ def test_a_description_becomes_a_module_that_is_approved_and_wishes_are_shown_be
     assert "understood: /lock precision=exact; note for the roles: keep fp32 accumulation" in rest
     assert rest.count("understood: /limit shared_memory=49152") == 2
     assert rest.count("at most 49,152 bytes of shared memory a block") == 1
+    assert "error: 'blocks of 77 threads' was not done: it was understood as /lock block=77, and" in rest
     assert "block=77: choose one of 128" in rest
     assert "understood: nothing to do" in rest
     assert "there is nothing to compare" in rest
@@ -170,6 +177,60 @@ def test_settings_of_a_launch_that_cannot_be_read_are_named(answer: str, part: s
         edited(KERNEL, plan, None, answer)
 
 
+class Interrupts:
+    """Standard input that ends in a Ctrl-C."""
+
+    def __init__(self, *lines: str) -> None:
+        self.lines = lines
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.lines
+        os.kill(os.getpid(), signal.SIGINT)
+        threading.Event().wait(60)
+
+    def isatty(self) -> bool:
+        return False
+
+
+def test_an_interrupt_off_a_terminal_names_the_run_and_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "p.py").write_text(problem("torch.relu(x) * 2"))
+    monkeypatch.setattr(sys, "stdin", Interrupts("/plan", "y"))
+    search = OptimizeSettings(device="cpu", out=tmp_path / "runs", problem=str(tmp_path / "p.py"))
+    with pytest.raises(Interrupted) as told:
+        run_chat(ChatSettings(search))
+    (run,) = (tmp_path / "runs").iterdir()
+    assert f"kept in {run}; go on with `warpsmith chat -r {run}`" in str(told.value)
+    assert f"continuing {run}" in session(tmp_path, "/history", run=str(run))
+
+
+def test_a_session_in_which_nothing_was_done_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "p.py").write_text(problem("torch.relu(x) * 2"))
+    shown = session(tmp_path, "/undo", "/lock block", "/tree all", "/exit now", problem=str(tmp_path / "p.py"))
+    for wrong in ("nothing to take back", "whose value could", "/tree all: /tree takes nothing", "/exit now: /exit"):
+        assert wrong in shown
+    assert not list((tmp_path / "runs").iterdir())
+
+
+def test_turns_are_taken_back_one_by_one_or_so_many(tmp_path: Path) -> None:
+    (tmp_path / "p.py").write_text(problem("torch.relu(x) * 2"))
+    shown = session(
+        tmp_path,
+        "/lock vector=4", "/limit threads=3", "/limit threads=256", "/lock block=128",
+        "/undo 4", "/undo 0", "/undo two", "/undo 2", "/history", "/undo", "/undo",
+        problem=str(tmp_path / "p.py"),
+    )  # fmt: skip
+    assert "error: /limit threads=3: no combination of slots is left with that" in shown
+    assert "only 3 turns can be taken back, not 4" in shown
+    assert shown.count("give a number of turns from 1") == 2
+    assert [line for line in shown.splitlines() if line.startswith("taken back")] == [
+        "taken back: lock block=128", "taken back: limit threads=256", "taken back: lock vector=4",
+    ]  # fmt: skip
+    assert "branch main, 1 turn:" in shown
+    assert "there is nothing to take back" in shown
+
+
 def test_the_lines_may_end_anywhere(tmp_path: Path) -> None:
     (tmp_path / "p.py").write_text(problem())
     for lines in ((), ("/plan", "y", "/lock vector=2")):
@@ -180,13 +241,17 @@ def test_what_a_mode_does_not_ask_is_answered_when_it_is_chosen(tmp_path: Path) 
     (tmp_path / "p.py").write_text(problem("torch.relu(x) * 2"))
     where = {"problem": str(tmp_path / "p.py"), "budget": 2}
     shown = session(
-        tmp_path, "/plan", "/mode auto", "/run", "/mode ask", "/export cu out", "/mode auto", "/exit", **where
-    )
+        tmp_path, "/plan", "/mode auto", "/run", f"/export cu {tmp_path}/out", "n", "/mode ask", "/mode auto", "y",
+        **where,
+    )  # fmt: skip
     planned, _, rest = shown.partition("go by this plan? yes, by mode auto")
     assert "go by this plan? [y/n" in planned
     assert "go by this plan?" not in rest
     assert "2 of 2 evaluations used" in rest or "full verdicts" in rest
     assert "first answer" not in rest
+    offered = rest.partition("write cu to")[0].rpartition("warpsmith>")[2]
+    assert re.search(r"write \w+ to \S+/best\? \[y/n", offered), "what was asked before /export"
+    assert re.search(r"nothing was written\n(.*\n)*?write \w+ to \S+/best\? \[y/n", rest), "and is asked again"
 
 
 def test_a_problem_that_no_family_covers_is_the_writers(server: ScriptedServer, tmp_path: Path) -> None:

@@ -100,13 +100,13 @@ def breaks_off(seen: Terminal) -> str:
 
 
 def test_a_session_from_plan_to_export(chat: Callable[..., Terminal], desk: Path) -> None:
-    with chat("p.py", "--device", "cpu", "--budget", "20", "--out", "runs") as seen:
+    with chat("p.py", "--device", "cpu", "--budget", "20", "--out", "runs", "--jobs", "2", started=True) as seen:
         seen.ready()
         answers_wrong_lines_and_keys(seen)
         planned = at_prompt(seen, "/plan", "one map region", "opening")
         assert "estimated" in planned
         seen.sees("go by this plan?")
-        at_prompt(seen, "y", "the plan holds")
+        at_prompt(seen, "y", "the plan is approved")
         assert len(proposals(at_prompt(seen, "/run 1", "proposes:"))) == 4
         seen.sees("evaluate 4 candidates?")
         judged = breaks_off(seen)
@@ -140,6 +140,7 @@ def test_a_session_from_plan_to_export(chat: Callable[..., Terminal], desk: Path
     assert "Traceback" not in seen.text
     assert "Warpsmith's own" not in seen.text
     (run,) = (desk / "runs").glob("*-p-*")
+    assert json.loads((run / "manifest.json").read_text())["config"]["jobs"] == 2
     typed = (run / "chat_history").read_text()
     assert "+/run zero" in typed
     assert "sesame" not in typed

@@ -57,12 +57,30 @@ def test_names_without_models_need_nothing() -> None:
         "chat:a@ftp://u:secret@h/v1",
         "chat:a@http://u:secret@h/v1@http://h/v1?key=secret",
         "chat:a;memory@http://h?secret",
+        "chat:a@http://u:secret@http://h/v1",
+        "chat:a@u:secret@h:80/v1",
     ],
 )
 def test_an_address_with_a_secret_is_refused_and_the_secret_is_not_repeated(text: str) -> None:
     with pytest.raises(UserError) as raised:
         crew_of(text)
     assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("chat:a@http://h:1,b@http://g:2;planer=c", None),
+        ("chat:a@http://h:1@http://g", None),
+        ("chat:a@http://h:1;memory=b@http://g@http://h", None),
+        ("chat:a@http://u:pw@h/v1;planer=c", "chat:a@http://...@h/v1;planer=c"),
+        ("chat:a@http://h/v1?key=pw&n=1,b;planer=c", "chat:a@http://h/v1?key=...&n=...,b;planer=c"),
+    ],
+)
+def test_only_secrets_are_masked(text: str, shown: str | None) -> None:
+    with pytest.raises(UserError) as raised:
+        crew_of(text)
+    assert f"--policy '{shown or text}': " in str(raised.value)
 
 
 def test_the_address_of_the_environment_is_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:

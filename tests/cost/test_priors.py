@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
+from warpsmith.kernels.composite import AnyRegion
 from warpsmith.kernels.cost import estimate_us
 from warpsmith.kernels.device import DEVICES, model_for
 from warpsmith.kernels.families.registry import specs_for
 from warpsmith.kernels.family import KernelSpec
-from warpsmith.kernels.region import AnyRegion
 
 DATA = Path(__file__).parents[2] / "benchmarks" / "data" / "h200_level1.jsonl.xz"
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from warpsmith.kernels.composite import AnyRegion
 from warpsmith.kernels.device import model_for
 from warpsmith.kernels.family import Family, KernelSpec, spec_for
-from warpsmith.kernels.region import AnyRegion
 from warpsmith.kernels.slots import Values
 from warpsmith.tools.compile import Compiler
 

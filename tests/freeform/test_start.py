@@ -10,11 +10,12 @@ import pytest
 from freeform import kernels
 
 from warpsmith.app.cli import _module_and_start
-from warpsmith.app.display import QuietDisplay
+from warpsmith.app.display import JsonDisplay
 from warpsmith.app.optimize import OptimizeSettings, run_optimize
 from warpsmith.app.start import as_text, read_start
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.operand import Operand
+from warpsmith.kernels.records import Outcome
 from warpsmith.tools.runs.store import RunStore
 from warpsmith.tools.sketch.plan import sketch_plan
 from warpsmith.tools.sketch.signatures import signatures
@@ -43,17 +44,21 @@ def folder(parent: Path) -> Path:
     return place
 
 
-def test_a_given_kernel_is_judged_first_and_everything_descends_from_it(tmp_path: Path) -> None:
+def test_a_given_kernel_is_judged_first_and_everything_descends_from_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     settings = OptimizeSettings(
         problem=str(kernels.problem(tmp_path)), device="cpu", budget=3, verdicts=1, start=str(folder(tmp_path)),
         out=tmp_path / "runs",
     )  # fmt: skip
-    assert run_optimize(settings, QuietDisplay()) == 0
+    assert run_optimize(settings, JsonDisplay()) == 0
+    document = json.loads(capsys.readouterr().out)
     (run,) = (tmp_path / "runs").iterdir()
     with RunStore.open(run, writable=False) as store:
         first = store.outcomes()[0]
         assert (first.candidate, first.family, first.status) == (kernels.softmax().id, "freeform", "screened")
         assert first.estimated_us is not None
+        assert Outcome.model_validate(document["start"]) == (store.outcome(first.candidate, "full") or first)
         assert [o.candidate for o in store.outcomes() if o.parent is None] == [first.candidate]
 
 

@@ -1,23 +1,38 @@
 """Kills and signals: a resumed search loses no evaluation, repeats none and ends as if undisturbed."""
 
 import json
+import os
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from support.command import Live
+from support.processes import wait_until
 from support.slow_search import new_store
 
-SCRIPT = Path(__file__).parents[1] / "support" / "slow_search.py"
 BUDGET = 18
 
 
-def start(folder: Path, delay: float, *flags: str) -> subprocess.Popen[str]:
-    command = [sys.executable, str(SCRIPT), str(folder), str(BUDGET), str(delay), *flags]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+def start(folder: Path, delay: float, *flags: str) -> Live:
+    said = words_of(folder)
+    said.write_text("")
+    return Live(
+        (folder, str(BUDGET), str(delay), *flags), folder.parent, os.environ, run="support.slow_search:command",
+        stdout=str(said), stderr=str(said),
+    )  # fmt: skip
+
+
+def words_of(folder: Path) -> Path:
+    """Where the search's lines go."""
+    return folder.with_suffix(".txt")
+
+
+def whole(folder: Path, *flags: str) -> str:
+    """What a search says that is left alone."""
+    assert start(folder, 0.0, *flags).wait() == 0
+    return words_of(folder).read_text()
 
 
 def results(folder: Path) -> list[tuple[str, str]]:
@@ -35,8 +50,7 @@ def new_run(parent: Path) -> Path:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str]]:
     folder = new_run(tmp_path_factory.mktemp("whole"))
-    said, _ = start(folder, 0.0).communicate()
-    assert said == f"begins\nended budget {BUDGET}\n"
+    assert whole(folder) == f"begins\nended budget {BUDGET}\n"
     return results(folder)
 
 
@@ -46,16 +60,14 @@ def test_after_kill_9_a_resumed_search_ends_as_if_undisturbed(
 ) -> None:
     folder = new_run(tmp_path)
     process = start(folder, 0.03)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "begins\n"
+    assert wait_until(lambda: words_of(folder).read_text() == "begins\n", 60)
     while len(results(folder)) < moment and process.poll() is None:
         time.sleep(0.002)
     process.kill()
     process.wait()
     assert process.returncode == -signal.SIGKILL
     kept = results(folder)
-    said, _ = start(folder, 0.0, "resume").communicate()
-    assert said == f"begins\nended budget {BUDGET}\n"
+    assert whole(folder, "resume") == f"begins\nended budget {BUDGET}\n"
     assert results(folder)[: len(kept)] == kept
     assert results(folder) == undisturbed
     assert max(Counter(results(folder)).values()) == 1
@@ -70,12 +82,10 @@ def test_a_signal_drains_at_a_superstep_and_the_rest_can_be_resumed(
     while len(results(folder)) < 4:
         time.sleep(0.002)
     process.send_signal(number)
-    said, _ = process.communicate()
-    assert process.returncode == 0
-    assert "ended interrupted" in said
+    assert process.wait() == 0
+    assert "ended interrupted" in words_of(folder).read_text()
     assert 4 <= len(results(folder)) < len(undisturbed)
-    said, _ = start(folder, 0.0, "resume").communicate()
-    assert said == f"begins\nended budget {BUDGET}\n"
+    assert whole(folder, "resume") == f"begins\nended budget {BUDGET}\n"
     assert results(folder) == undisturbed
 
 
@@ -90,13 +100,12 @@ def test_without_a_checkpoint_it_starts_anew_over_the_results_that_exist(
     process.wait()
     for path in folder.glob("checkpoints.db*"):
         path.unlink()
-    start(folder, 0.0, "resume").communicate()
+    whole(folder, "resume")
     assert results(folder) == undisturbed
 
 
 def test_resuming_a_finished_search_changes_nothing(tmp_path: Path, undisturbed: list[tuple[str, str]]) -> None:
     folder = new_run(tmp_path)
-    start(folder, 0.0).communicate()
-    said, _ = start(folder, 0.0, "resume").communicate()
-    assert said == f"begins\nended budget {BUDGET}\n"
+    whole(folder)
+    assert whole(folder, "resume") == f"begins\nended budget {BUDGET}\n"
     assert results(folder) == undisturbed

@@ -1,20 +1,21 @@
 """The benchmark of a round's own cost runs, and what a round leaves in the checkpoints stays small."""
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
+from support.scripts import benchmark
 
 
 @pytest.mark.parametrize("policy", ["builtin", "chat"])
-def test_a_round_costs_little_beside_models_and_evaluations(tmp_path: Path, policy: str) -> None:
+def test_a_round_costs_little_beside_models_and_evaluations(
+    tmp_path: Path, policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     page = tmp_path / "page.md"
-    words = [ROOT / "benchmarks" / "step_overhead.py", "--rounds", "12", "--policy", policy, "--out", page]
-    subprocess.run([sys.executable, "-P", *map(str, words)], check=True, capture_output=True, timeout=120)
+    words = ["step_overhead.py", "--rounds", "12", "--policy", policy, "--out", str(page)]
+    monkeypatch.setattr(sys, "argv", words)
+    benchmark("step_overhead").main()
     text = page.read_text()
     assert f"{policy}: 12 rounds" in text
     assert "0 asked anew" in text

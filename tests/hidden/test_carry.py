@@ -16,7 +16,7 @@ DEVICE = model_for("sm_90")
 
 
 @pytest.fixture(scope="module")
-def region(tmp_path_factory):
+def graph(tmp_path_factory):
     made = {}
 
     def find(name, **sizes):
@@ -24,23 +24,32 @@ def region(tmp_path_factory):
         if key not in made:
             path = problems.write(tmp_path_factory.mktemp("carry"), problems.TEXTS[name])
             loaded = load_problem(str(path), overrides={one: str(size) for one, size in sizes.items()})
-            made[key] = plan(capture(loaded)).region
+            made[key] = capture(loaded)
         return made[key]
 
     return find
+
+
+@pytest.fixture(scope="module")
+def region(graph):
+    return lambda name, **sizes: plan(graph(name, **sizes)).region
 
 
 def norm_spec(region):
     return spec_for(family_named("row"), region("norm"), DEVICE)
 
 
-def at_193(region, **edits):
-    spec = norm_spec(region)
-    return carried(spec, spec.emit(spec.naive | edits), region("norm", rows=5, width=193))
+@pytest.fixture
+def at_193(region, graph):
+    def find(**edits):
+        spec = norm_spec(region)
+        return carried(spec, spec.emit(spec.naive | edits), graph("norm", rows=5, width=193))
+
+    return find
 
 
-def test_untouched_texts_become_those_of_the_other_region(region):
-    there = at_193(region)
+def test_untouched_texts_become_those_of_the_other_region(at_193):
+    there = at_193()
     assert isinstance(there, Candidate)
     assert there.values["finish0"] == "const float v0 = red0 / 193.0f;"
     assert "SIZE = 193" in there.source
@@ -55,41 +64,41 @@ def test_untouched_texts_become_those_of_the_other_region(region):
         ("const float v0 = red0 * 0.00390625f;", f"const float v0 = red0 * {1 / 193!r}f;"),
     ],
 )
-def test_edits_keep_their_form_with_the_other_size(region, edit, moved):
-    there = at_193(region, finish0=edit)
+def test_edits_keep_their_form_with_the_other_size(at_193, edit, moved):
+    there = at_193(finish0=edit)
     assert isinstance(there, Candidate)
     assert there.values["finish0"] == moved
 
 
-def test_a_size_in_another_form_cannot_be_carried(region):
-    assert "finish0" in at_193(region, finish0="const float v0 = __fdividef(red0, 16.0f) * 0.0625f;")
+def test_a_size_in_another_form_cannot_be_carried(at_193):
+    assert "finish0" in at_193(finish0="const float v0 = __fdividef(red0, 16.0f) * 0.0625f;")
 
 
-def test_a_size_that_no_default_text_holds_stays_as_it_is(region):
+def test_a_size_that_no_default_text_holds_stays_as_it_is(at_193):
     edit = "const float v1 = position < 256 ? x0 - v0 : 0.0f;\nconst float v2 = v1 * v1;"
-    there = at_193(region, body1=edit)
+    there = at_193(body1=edit)
     assert isinstance(there, Candidate)
     assert there.values["body1"] == edit
 
 
-def test_values_that_the_search_leaves_out_there_still_hold(region):
+def test_values_that_the_search_leaves_out_there_still_hold(region, graph):
     spec = spec_for(family_named("row"), region("norm", width=2048), DEVICE)
     small = region("norm", rows=5, width=193)
     listed = {slot.name: slot.values for slot in spec_for(spec.family, small, DEVICE).choice_slots}
     values = spec.naive | {"threads": 256}
     assert spec.check(values) is None
     assert 256 not in listed.get("threads", ())
-    there = carried(spec, spec.emit(values), small)
+    there = carried(spec, spec.emit(values), graph("norm", rows=5, width=193))
     assert isinstance(there, Candidate)
     assert "constexpr int THREADS = 256;" in there.source
     assert there.plan.steps[0].block[0] == 256
 
 
-def test_regions_of_another_form_are_refused_with_a_reason(region):
+def test_regions_of_another_form_are_refused_with_a_reason(region, graph):
     spec = spec_for(family_named("row"), region("softmax"), DEVICE)
     made = spec.emit(spec.naive)
-    assert carried(spec, made, region("softmax", width=1)) == "it has no reduction"
-    assert carried(spec, made, region("loss")) == "its region has other code slots"
+    assert carried(spec, made, graph("softmax", width=1)) == "it has no reduction"
+    assert carried(spec, made, graph("loss")) == "its region has other code slots"
 
 
 def test_only_what_the_values_say_is_of_a_template(region):

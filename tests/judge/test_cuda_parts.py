@@ -1,19 +1,26 @@
 """The parts of the CUDA backend that need no GPU: argument packing, launch structures, locks, statistics."""
 
+import asyncio
+import contextlib
 import ctypes
 import gc
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
 
-from warpsmith.kernels.errors import SandboxTimeout
+from warpsmith.kernels.errors import SandboxTimeout, UserError
+from warpsmith.kernels.records import Buffer, LaunchPlan, LibraryStep, View
+from warpsmith.sandbox.backend import with_views
 from warpsmith.sandbox.cuda.arguments import ArgumentError, Parameter, entry_parameters, pack, parameter_array
 from warpsmith.sandbox.cuda.driver import LaunchAttribute, LaunchConfig, launch_config
 from warpsmith.sandbox.cuda.library import LibraryError, library_call
 from warpsmith.sandbox.cuda.lock import exclusive
+from warpsmith.tools.lease import Lease, seats
 from warpsmith.tools.measurement.statistics import half_width, quantiles, speedup
 
 PTX = """
@@ -98,17 +105,55 @@ def test_launch_structures_have_the_layout_of_cuda_h():
 
 def test_library_steps_come_from_the_list_and_write_outputs_only():
     values = {"in0": torch.rand(3, 4), "in1": torch.rand(4, 5), "out0": torch.zeros(3, 5)}
-    library_call("mm", ["in0", "in1"], "out0", {}, values)()
+
+    def call(name, arguments, out, keywords, values):
+        return library_call(LibraryStep(library=name, args=arguments, out=out, kwargs=keywords), values)
+
+    call("mm", ["in0", "in1"], "out0", {}, values)()
     assert torch.equal(values["out0"], values["in0"] @ values["in1"])
     bias = {**values, "param:b": torch.rand(5)}
-    library_call("addmm", ["param:b", "in0", "in1"], "out0", {"alpha": 2.0}, bias)()
+    call("addmm", ["param:b", "in0", "in1"], "out0", {"alpha": 2.0}, bias)()
     assert torch.allclose(values["out0"], bias["param:b"] + 2 * values["in0"] @ values["in1"])
     wrong = [("softmax", "out0", {}), ("mm", "in0", {}), ("mm", "out0", {"out": 1}), ("mm", "o", {})]
     for name, out, keywords in wrong:
         with pytest.raises(LibraryError):
-            library_call(name, ["in0", "in1"], out, keywords, values)
+            call(name, ["in0", "in1"], out, keywords, values)
     with pytest.raises(LibraryError, match="nothing is called"):
-        library_call("mm", ["in0", "in7"], "out0", {}, values)
+        call("mm", ["in0", "in7"], "out0", {}, values)
+
+
+def test_a_convolution_takes_its_geometry_by_keyword_and_needs_no_bias():
+    values = {"in0": torch.rand(2, 3, 9, 9), "param:w": torch.rand(4, 3, 3, 3), "tmp": torch.zeros(2, 4, 5, 5)}
+    geometry = {
+        "stride": [2, 2], "padding": [1, 1], "dilation": [1, 1], "transposed": False, "output_padding": [0, 0],
+        "groups": 1,
+    }  # fmt: skip
+    step = LibraryStep(library="convolution", args=("in0", "param:w"), out="tmp", kwargs=geometry)
+    library_call(step, values)()
+    assert torch.equal(values["tmp"], torch.nn.functional.conv2d(values["in0"], values["param:w"], None, 2, 1))
+    with pytest.raises(LibraryError, match="needs stride"):
+        library_call(step.model_copy(update={"kwargs": {}}), values)
+    small = {**values, "tmp": torch.zeros(2, 4, 5, 4)}
+    with pytest.raises(LibraryError, match="shape"):
+        library_call(step, small)()
+
+
+def test_library_steps_take_lists_of_tensors_and_views():
+    plan = LaunchPlan(
+        buffers={"tmp": Buffer(dtype="float32", shape=(24,))},
+        views={
+            "left": View(of="tmp", shape=(3, 4), strides=(8, 1)),
+            "right": View(of="tmp", shape=(3, 4), strides=(8, 1), offset=4),
+        },
+        steps=(LibraryStep(library="cat", args=(), kwargs={"tensors": ["left", "right"], "dim": 0}, out="out0"),),
+    )  # fmt: skip
+    values = with_views(plan, {"tmp": torch.arange(24.0), "out0": torch.zeros(6, 4)})
+    library_call(plan.steps[0], values)()
+    whole = torch.arange(24.0).view(3, 8)
+    assert torch.equal(values["out0"], torch.cat([whole[:, :4], whole[:, 4:]]))
+    beyond = plan.model_copy(update={"views": {"v": View(of="tmp", shape=(3, 4), strides=(8, 1), offset=5)}})
+    with pytest.raises(ValueError, match="beyond"):
+        with_views(beyond, {"tmp": torch.zeros(24)})
 
 
 def test_one_process_at_a_time_holds_a_device(tmp_path):
@@ -123,10 +168,58 @@ def test_one_process_at_a_time_holds_a_device(tmp_path):
             pass
         with exclusive("cd", timeout_s=0.05, folder=tmp_path):
             pass
+        with pytest.raises(SandboxTimeout), exclusive("ab", shared=True, timeout_s=0.05, folder=tmp_path):
+            pass
         other.kill()
         other.wait()
     with exclusive("ab", timeout_s=5, folder=tmp_path):
         pass
+
+
+def test_those_that_time_nothing_share_a_device_until_somebody_waits_for_it_alone(tmp_path):
+    with exclusive("ab", shared=True, folder=tmp_path):
+        with exclusive("ab", shared=True, timeout_s=0.05, folder=tmp_path):
+            pass
+        with ThreadPoolExecutor() as pool:
+            waiting = pool.submit(lambda: exclusive("ab", timeout_s=0.4, folder=tmp_path).__enter__())
+            time.sleep(0.1)
+            with pytest.raises(SandboxTimeout), exclusive("ab", shared=True, timeout_s=0.05, folder=tmp_path):
+                pass
+            with pytest.raises(SandboxTimeout):
+                waiting.result()
+    with exclusive("ab", timeout_s=0.05, folder=tmp_path):
+        pass
+
+
+def test_a_suite_s_runs_share_a_gpu_and_others_have_it_whole(tmp_path, monkeypatch):
+    monkeypatch.setenv("WARPSMITH_LOCKS", str(tmp_path))
+    monkeypatch.setenv("WARPSMITH_GPU_SEATS", "2")
+    first, second, third, whole = (Lease("ab") for _ in range(4))
+
+    async def taken(lease, **how):
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(lease.take(None, **how), 0.15)
+            return True
+        return False
+
+    async def go():
+        assert await taken(first)
+        assert await taken(second)
+        assert not await taken(third)
+        # Who holds little for moments needs no seat.
+        assert await taken(third, seat=False)
+        monkeypatch.setenv("WARPSMITH_GPU_SEATS", "1")
+        assert not await taken(whole)
+        for one in (first, second, third):
+            one.give_back()
+        assert await taken(whole)
+        monkeypatch.setenv("WARPSMITH_GPU_SEATS", "2")
+        assert not await taken(first)
+
+    asyncio.run(go())
+    monkeypatch.setenv("WARPSMITH_GPU_SEATS", "none")
+    with pytest.raises(UserError, match="WARPSMITH_GPU_SEATS=none"):
+        seats()
 
 
 def test_statistics_of_paired_samples():

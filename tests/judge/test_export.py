@@ -8,7 +8,12 @@ import judge_problems as problems
 import pytest
 import torch
 
+from warpsmith.kernels.capture import capture
+from warpsmith.kernels.device import model_for
 from warpsmith.kernels.errors import UserError
+from warpsmith.kernels.families.registry import COMPOSER
+from warpsmith.kernels.family import spec_for
+from warpsmith.kernels.partition.compose import compose
 from warpsmith.kernels.problem import load_problem
 from warpsmith.kernels.records import Buffer, Candidate, KernelStep, LaunchPlan, Outcome, Quantiles, RunManifest
 from warpsmith.tools.export import export, model_new, pinned
@@ -114,3 +119,27 @@ def test_export_of_a_run(tmp_path):
         problem.path.write_text(problem.source + "\n# changed\n")
         with pytest.raises(UserError, match="changed since"):
             export(store, "model_new")
+
+
+def test_library_steps_and_views_are_called_as_in_the_plan(tmp_path):
+    text = (
+        "import torch\nimport torch.nn as nn\n\n\nclass Model(nn.Module):\n    def __init__(self):\n"
+        "        super().__init__()\n        self.c = nn.Conv2d(3, 4, 3, stride=2)\n\n    def forward(self, x):\n"
+        "        return nn.functional.max_pool2d(self.c(x), 2).flatten(1) @ torch.ones(16, 2)\n\n\n"
+        "def get_inputs():\n    return [torch.rand(2, 3, 9, 9)]\n\n\ndef get_init_inputs():\n    return []\n"
+    )
+    (tmp_path / "layers.py").write_text(text)
+    problem = load_problem(str(tmp_path / "layers.py"))
+    spec = spec_for(COMPOSER, compose(capture(problem), model_for("sm_90")), model_for("sm_90"))
+    made = spec.emit(spec.naive)
+    exported = loaded_text(model_new(problem, made, arch="sm_90"))
+    model, x = exported["ModelNew"](), torch.rand(2, 3, 9, 9)
+    values = {"in0": x, "param:c.weight": model.c.weight, "param:c.bias": model.c.bias}
+    values |= {name: torch.zeros(b.shape) for name, b in made.plan.buffers.items()} | {"out0": torch.zeros(2, 2)}
+    values |= {n: values[v.of].as_strided(v.shape, v.strides, v.offset) for n, v in made.plan.views.items()}
+    for step in exported["_STEPS"]:
+        if "library" in step:
+            exported["_call_library"](step, values)
+        else:
+            values[step["args"][-1]].fill_(1.0)
+    assert torch.allclose(values["out0"], exported["Model"].forward(model, x), atol=1e-5)

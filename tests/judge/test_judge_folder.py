@@ -8,8 +8,9 @@ import pytest
 
 from warpsmith.kernels.errors import UserError
 from warpsmith.tools.evaluate import Evaluator
-from warpsmith.tools.judge import SCRATCH_CPU, check_plan, judge, load_candidate
+from warpsmith.tools.judge import judge
 from warpsmith.tools.null import NullCompiler
+from warpsmith.tools.plan_file import SCRATCH_CPU, check_plan, load_candidate
 from warpsmith.tools.target import Target
 
 STEP = {"kernel": "softmax", "grid": [8, 1, 1], "block": [128, 1, 1], "args": ["in0", "out0", {"i32": 300}]}

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from warpsmith.kernels.errors import UserError
 from warpsmith.sandbox.scripted import ScriptedBackend
-from warpsmith.tools.judge import check_plan
+from warpsmith.tools.plan_file import check_plan
 from warpsmith.tools.verification import oracle
 from warpsmith.tools.verification.audit import audit
 from warpsmith.tools.verification.session import Session

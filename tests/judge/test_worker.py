@@ -193,7 +193,8 @@ def test_ctrl_c_while_a_process_starts_does_not_end_it():
         return int(done.stdout)
 
     assert survive("spawn") == 60
-    assert survive("plain") < 60
+    # That the presses do arrive in that moment is a matter of chance, the more so on a busy machine.
+    assert any(survive("plain") < 60 for _ in range(10))
 
 
 def test_two_who_start_at_once_after_one_gave_up_share_a_process():

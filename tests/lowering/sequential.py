@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 
+from warpsmith.kernels.composite import AnyRegion
 from warpsmith.kernels.lowering.lower import lower
 from warpsmith.kernels.opgraph import OpGraph
-from warpsmith.kernels.region import AnyRegion, Axis, Line, Load, MatmulRegion, Reduction, Region, Store
+from warpsmith.kernels.region import Axis, Line, Load, MatmulRegion, Reduction, Region, Store
 
 _PRELUDE = """
 #include <math.h>
@@ -148,7 +149,7 @@ def build(folder: Path, sources: list[str]) -> ctypes.CDLL:
     """Compile functions into one library."""
     source, library = folder / "regions.cpp", folder / "regions.so"
     source.write_text(_PRELUDE + "\n".join(sources))
-    command = ["g++", "-O1", "-shared", "-fPIC", "-ffp-contract=off", "-o", str(library), str(source)]
+    command = ["g++", "-O0", "-shared", "-fPIC", "-ffp-contract=off", "-o", str(library), str(source)]
     subprocess.run(command, check=True, capture_output=True, text=True)
     return ctypes.CDLL(str(library))
 

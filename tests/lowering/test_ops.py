@@ -13,6 +13,7 @@ from lowering.graphs import Recorder, Traced
 from lowering.sequential import build, call, device_program, program
 
 from warpsmith.kernels import decompose
+from warpsmith.kernels.composite import AnyRegion
 from warpsmith.kernels.lowering.contraction import MATMULS
 from warpsmith.kernels.lowering.lower import lower
 from warpsmith.kernels.lowering.ops import POINTWISE
@@ -21,7 +22,7 @@ from warpsmith.kernels.lowering.values import literal
 from warpsmith.kernels.lowering.views import VIEWS
 from warpsmith.kernels.opgraph import NodeRef
 from warpsmith.kernels.records import Candidate, KernelStep, LaunchPlan
-from warpsmith.kernels.region import AnyRegion, Region
+from warpsmith.kernels.region import Region
 from warpsmith.tools.compile import compile_candidate
 
 NAN, INF = float("nan"), float("inf")

@@ -34,7 +34,7 @@ def test_the_message_names_the_node(function: str, shapes: list[str], words: lis
     assert [word for word in words if word not in str(refusal.value)] == []
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int32])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int16, torch.uint8])
 def test_tensors_of_other_types_are_named(dtype: torch.dtype) -> None:
     recorder = Recorder()
     leaf = recorder.input(torch.ones(4, 5).to(dtype))
@@ -44,8 +44,8 @@ def test_tensors_of_other_types_are_named(dtype: torch.dtype) -> None:
 
 def test_intermediates_of_other_types_are_named() -> None:
     recorder = Recorder()
-    half = recorder.op("to_copy", recorder.input(torch.ones(4, 5)), dtype="float16")
-    with pytest.raises(NotYetError, match=r"to_copy_0 .*float16"):
+    half = recorder.op("to_copy", recorder.input(torch.ones(4, 5)), dtype="float64")
+    with pytest.raises(NotYetError, match=r"to_copy_0 .*float64"):
         lower(recorder.finish(recorder.op("mul", half, 2.0)).graph)
 
 

@@ -10,8 +10,9 @@ import torch
 from lowering.graphs import Recorder, Traced, captured, graph_of
 from lowering.sequential import build, call, program, run
 
+from warpsmith.kernels.composite import AnyRegion
 from warpsmith.kernels.lowering.lower import lower
-from warpsmith.kernels.region import AnyRegion, MatmulRegion, Region
+from warpsmith.kernels.region import MatmulRegion, Region
 
 CASES = {
     "softmax_last": ((["5,7,6"]), "kept 35 reduced 6 rounds 2 loads 1"),

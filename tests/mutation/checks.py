@@ -27,7 +27,15 @@ from redteam.tasks import MATMUL, MATMUL_SOURCE, over_matmul
 
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.problem import Problem
-from warpsmith.kernels.records import Candidate, CompileReport, Outcome, Quantiles, TimingReport, VerifyReport
+from warpsmith.kernels.records import (
+    Candidate,
+    CompileReport,
+    LibraryStep,
+    Outcome,
+    Quantiles,
+    TimingReport,
+    VerifyReport,
+)
 from warpsmith.sandbox.cuda.library import LibraryError, library_call
 from warpsmith.tools import outcomes
 from warpsmith.tools.compile import Compiler
@@ -139,7 +147,7 @@ def library_keywords_are_listed(folder: Path) -> list[str]:
             found.append(f"loading says: {error}")
     values = {name: torch.zeros(2, 2) for name in ("in0", "in1", "out0")}
     try:
-        library_call(step["library"], step["args"], step["out"], step["kwargs"], values)
+        library_call(LibraryStep.model_validate(step), values)
         found.append("launched with beta")
     except LibraryError as error:
         if "beta" not in str(error):

@@ -23,7 +23,7 @@ class Mutant:
 
 VERIFY, OUTCOMES, COMPARE = "tools/verification/verify.py", "tools/outcomes.py", "tools/verification/compare.py"
 EMULATOR, PTX, SLOTS = "sandbox/emulator/backend.py", "tools/rules/ptx_policy.py", "kernels/slot_text.py"
-JUDGE, EXACT = "tools/judge.py", "tools/verification/compare_exact.py"
+JUDGE, EXACT = "tools/plan_file.py", "tools/verification/compare_exact.py"
 
 LAUNCH = "    result = loaded.launch({**inputs.arguments(), **outputs.named()}, poison=poison, again=again)\n"
 JUDGED = "    progress.reordered = bool(result.notes)\n    if result.failure is None and result.refused is None:\n"

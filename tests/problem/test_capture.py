@@ -310,6 +310,24 @@ def test_parameters_buffers_attributes_and_constants_have_names(tmp_path: Path) 
     assert [node.args[1] for node in graph.nodes if node.op == "full"] == [0.5]
 
 
+@pytest.mark.parametrize("class_line", ["", "    k = None\n"], ids=["plain", "with a value of the class"])
+def test_arithmetic_on_attributes_alone_is_traced(tmp_path: Path, class_line: str) -> None:
+    text = cases.model(
+        "x + (self.k * 0.5 + 1).exp()", init="self.k = torch.tensor([3.0, 1.0, 2.0])", inputs="torch.randn(5, 3)"
+    )
+    text = text.replace("class Model(nn.Module):\n", f"class Model(nn.Module):\n{class_line}")
+    graph = check_meaning(load_problem(str(cases.write(tmp_path, text))))
+    assert {leaf.ref for leaf in graph.inputs.values()} == {"in0", "param:k"}
+
+
+@pytest.mark.parametrize("forward", ["F.batch_norm(x, self.m, self.v, training=True)", "x + self.v + self.m.mul_(0.5)"])
+def test_attributes_that_forward_changes_are_refused(tmp_path: Path, forward: str) -> None:
+    init = "self.m = torch.zeros(3)\nself.v = torch.ones(3)"
+    problem = cases.problem(tmp_path, forward, init=init, inputs="torch.randn(5, 3)")
+    with pytest.raises(NotYetError, match=r"forward changes m in place.*clone\(\)"):
+        capture(problem)
+
+
 def test_the_graph_is_the_same_every_time(tmp_path: Path) -> None:
     path = str(cases.write(tmp_path, cases.model("F.layer_norm(torch.softmax(x, 1), (10,)) @ x.t()")))
     assert capture(load_problem(path)) == capture(load_problem(path))

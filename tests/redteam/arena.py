@@ -25,7 +25,7 @@ from warpsmith.kernels.records import Candidate, Outcome
 from warpsmith.kernels.slots import Decision, Role, SlotEdit
 from warpsmith.tools.compile import Compiler
 from warpsmith.tools.evaluate import Evaluator, Limits
-from warpsmith.tools.judge import SCRATCH_CPU, check_plan, load_candidate
+from warpsmith.tools.plan_file import SCRATCH_CPU, check_plan, load_candidate
 from warpsmith.tools.target import Target
 from warpsmith.tools.verification.hidden_shapes import BUDGETS, HiddenShapes
 

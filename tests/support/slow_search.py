@@ -1,4 +1,4 @@
-"""A search in a process of its own, slow enough to be killed: `slow_search.py FOLDER BUDGET DELAY [resume]`.
+"""A search in a process of its own, slow enough to be killed: FOLDER BUDGET DELAY [resume].
 
 Prints a line when the search begins and one when it has ended.
 """
@@ -60,5 +60,6 @@ async def main(folder: Path, budget: int, delay: float, resume: bool) -> None:
         os.write(1, f"ended {result.stop} {result.screened}\n".encode())
 
 
-if __name__ == "__main__":
+def command() -> None:
+    """The search that the command line names."""
     asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), "resume" in sys.argv))

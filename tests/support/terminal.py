@@ -4,8 +4,8 @@ import os
 import pty
 import re
 import select
-import signal
 import struct
+import subprocess
 import sys
 import termios
 import time
@@ -13,6 +13,8 @@ from fcntl import ioctl
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from support.command import Live
 
 READY = "\x1b[?2004h"
 """What the prompt writes when it begins to read keys: bracketed paste on."""
@@ -23,27 +25,36 @@ _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07|\x1b[=>78]|[\r\x
 class Terminal:
     """`warpsmith` with a terminal of its own. Waiting ends with an error that shows what was seen."""
 
-    def __init__(self, *words: str | Path, cwd: Path, env: dict[str, str] | None = None, deadline_s: float = 240.0):
+    def __init__(
+        self, *words: str | Path, cwd: Path, env: dict[str, str] | None = None, deadline_s: float = 240.0,
+        started: bool = False,
+    ) -> None:  # fmt: skip
+        """`started`: as a user starts it, imports and all; else in a fork of a process that has them."""
         self.deadline_s = deadline_s
         self.raw = ""
         self.mark = 0
         """Where in `raw` the next wait begins to look."""
         surroundings = os.environ | {"WARPSMITH_CACHE": str(cwd / "cache"), "TERM": "xterm"} | (env or {})
-        self.pid, self.handle = pty.fork()
-        if self.pid == 0:
-            os.chdir(cwd)
-            command = [sys.executable, "-P", "-m", "warpsmith", *map(str, words)]
-            os.execvpe(command[0], command, surroundings)
+        self.handle, there = pty.openpty()
         self.resize(40, 160)
+        name = os.ttyname(there)
+        if started:
+            self.process: Live | subprocess.Popen[bytes] = subprocess.Popen(
+                [sys.executable, "-P", "-m", "warpsmith", *map(str, words)], cwd=cwd, env=surroundings,
+                stdin=there, stdout=there, stderr=there, start_new_session=True, preexec_fn=_take_terminal,
+            )  # fmt: skip
+        else:
+            self.process = Live(words, cwd, surroundings, cold=True, stdin=name, stdout=name, stderr=name)
+        os.close(there)
+        self.pid = self.process.pid
         self.code: int | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None):
-        if self.code is None:
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
+        self.process.kill()
+        self.process.wait()
         os.close(self.handle)
 
     def resize(self, rows: int, columns: int) -> None:
@@ -74,8 +85,7 @@ class Terminal:
         end = time.monotonic() + self.deadline_s
         while self._read(0.2):
             assert time.monotonic() < end, self._shown("the end")
-        _, status = os.waitpid(self.pid, 0)
-        self.code = os.waitstatus_to_exitcode(status)
+        self.code = self.process.wait()
         return self.code
 
     @property
@@ -109,6 +119,10 @@ class Terminal:
 
     def _shown(self, wanted: str) -> str:
         return f"waited for {wanted!r}; seen:\n{self.text[-3000:]}"
+
+
+def _take_terminal() -> None:
+    ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def _end_of(seen: str, wanted: str, *, raw: bool) -> int | None:

@@ -103,17 +103,21 @@ def _module(session: Session, inputs: InputSet, name: str, arguments: Any) -> An
     if name == "eager":
         return inputs.instance.module
     if name not in session.compiled:
-        mode = "default" if name == "compile" else name
-        try:
-            module = torch.compile(inputs.instance.module, mode=mode)
-            with torch.no_grad():
-                for _ in range(3):
-                    module(*arguments)
-            torch.cuda.synchronize()
-            session.compiled[name] = module
-        except Exception as error:
-            if oracle.is_out_of_memory(error):
-                torch.cuda.empty_cache()
-            lines = str(error).strip().splitlines() or [type(error).__name__]
-            session.compiled[name] = f"torch.compile failed: {lines[0][:200]}"
+        session.compiled[name] = compiled(inputs.instance.module, name, arguments)
     return session.compiled[name]
+
+
+def compiled(module: torch.nn.Module, name: str, arguments: Any) -> Any:
+    """The module under a mode of torch.compile, warmed up, or the reason why there is none."""
+    try:
+        made = torch.compile(module, mode="default" if name == "compile" else name)
+        with torch.no_grad():
+            for _ in range(3):
+                made(*arguments)
+        torch.cuda.synchronize()
+    except Exception as error:
+        if oracle.is_out_of_memory(error):
+            torch.cuda.empty_cache()
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        return f"torch.compile failed: {lines[0][:200]}"
+    return made

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from warpsmith.kernels.records import CompileReport, Failure, LaunchPlan, Record, Speedup, TimingReport
 from warpsmith.sandbox.cuda.health import LIMITED, SLOWED
+from warpsmith.tools.lease import seats
 from warpsmith.tools.measurement.contenders import Contender, candidate_contender, module_contenders, stage_for
 from warpsmith.tools.measurement.sampling import Check, Sampler
 from warpsmith.tools.measurement.stage import Stage
@@ -99,11 +100,12 @@ def time_candidate(session: Session, plan: LaunchPlan, report: CompileReport, re
     notes: list[str] = []
     others: list[Contender] = []
     baselines_s = 0.0
-    if request.level == "full":
-        before = time.perf_counter()
-        others, notes = module_contenders(session, inputs, request.baselines)
-        baselines_s = time.perf_counter() - before
     with session.alone():
+        # torch.compile runs what it makes, which would disturb what another process times.
+        if request.level == "full":
+            before = time.perf_counter()
+            others, notes = module_contenders(session, inputs, request.baselines)
+            baselines_s = time.perf_counter() - before
         sampler = Sampler(
             backend, [own, *others], stage_for(session, inputs, short=False), check=_checker(inputs),
             health=backend.health,
@@ -220,7 +222,7 @@ def _doubts(null_test: Speedup | None, sampler: Sampler) -> list[str]:
         found.append(f"a baseline against itself gives {null_test.value:.3f} here: smaller differences mean nothing")
     if sampler.dropped:
         found.append(f"{len(sampler.dropped)} rounds left out: {', '.join(sorted(set(sampler.dropped)))}")
-    if sampler.backend.health.strangers():
+    if sampler.backend.health.strangers() >= seats():
         found.append("another process computes on this GPU: times may be longer than they should be")
     return found
 

@@ -34,6 +34,11 @@ _held: set[Path] = set()
 """Folders that this process writes: POSIX record locks do not exclude a second holder in one process."""
 
 
+_BEGINNINGS = {
+    "manifest.json", "events.jsonl", "results.jsonl", "failures.jsonl", "blobs", "run.lock",
+    "checkpoints.db", "checkpoints.db-wal", "checkpoints.db-shm", "chat_history",
+}  # fmt: skip
+"""What a run folder has before anything was evaluated."""
 _TEMPORARY = ".tmp"
 """How names end that `write_atomically` has not yet replaced."""
 
@@ -92,7 +97,7 @@ class RunStore:
     def __init__(self, folder: Path, *, writable: bool) -> None:
         self.folder = folder
         self.writable = writable
-        self._lock = _acquire(folder) if writable else None
+        self._lock = acquire(folder) if writable else None
         self._events = JsonLines(folder / "events.jsonl", durable=False)
         self._results = JsonLines(folder / "results.jsonl", durable=True)
         self._ledger = Ledger(folder / "failures.jsonl")
@@ -118,6 +123,23 @@ class RunStore:
         self.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
+    @contextlib.contextmanager
+    def kept_if_used(self) -> Iterator[None]:
+        """Around the begin of a run: an error before anything was evaluated or answered takes the folder away again,
+        unless its message names the folder."""
+        try:
+            yield
+        except Exception as error:
+            if not self.used and str(self.folder) not in str(error):
+                self.discard()
+            raise
+
+    @property
+    def used(self) -> bool:
+        """Whether anything is there to go on from: an outcome, or a file beyond those that every run begins with."""
+        present = {path.name for path in self.folder.iterdir()}
+        return bool(self._outcomes) or not present <= _BEGINNINGS
+
     @classmethod
     def open(cls, folder: Path | str, *, writable: bool = True, skip_broken: bool = False) -> RunStore:
         """An existing run. UserError says what is missing or broken, or who is writing it. With `skip_broken` lines
@@ -141,9 +163,8 @@ class RunStore:
     def close(self) -> None:
         """Gives the lock back."""
         if self._lock is not None:
-            os.close(self._lock)
+            release(self.folder, self._lock)
             self._lock = None
-            _held.discard(self.folder.resolve())
         self.writable = False
 
     def __enter__(self) -> Self:
@@ -312,8 +333,15 @@ def answers(outcome: Outcome, level: Level) -> bool:
     return level == "screen" or outcome.status != "screened"
 
 
-def _acquire(folder: Path) -> int:
-    """Locks a run folder for this process. The lock goes with the process, however that ends."""
+def release(folder: Path, handle: int) -> None:
+    """Gives a folder's lock back."""
+    os.close(handle)
+    _held.discard(folder.resolve())
+
+
+def acquire(folder: Path) -> int:
+    """Locks a run folder for this process. The lock goes with the process, however that ends. UserError where another
+    one has it."""
     key = folder.resolve()
     busy = UserError(f"{folder} is being written by another process: wait for it, or start a new run")
     if key in _held:

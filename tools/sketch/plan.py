@@ -10,8 +10,8 @@ from typing import NamedTuple
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.problem import Problem
 from warpsmith.kernels.records import Buffer, KernelStep, LaunchPlan
-from warpsmith.tools.judge import is_reserved
 from warpsmith.tools.operands import Operand, operands_of
+from warpsmith.tools.plan_file import is_reserved
 from warpsmith.tools.sketch.signatures import Parameter, Signature, signatures
 
 Argument = str | dict[str, int | float]

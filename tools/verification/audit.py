@@ -57,7 +57,7 @@ class Audit(Record):
 def run_job(payload: Mapping[str, Any]) -> dict[str, Any]:
     """Worker job. Payload: `problem`, `target`, `problem_hash`. Gives an Audit."""
     session = session_for(payload)
-    with session.alone():
+    with session.alone(shared=True):
         return audit(session, payload["problem_hash"]).model_dump(mode="json")
 
 

@@ -122,7 +122,7 @@ class HiddenShapes:
             variant = self._variant(shape, number)
             if variant is None:
                 break
-            there = carried(spec, candidate, variant.region)
+            there = carried(spec, candidate, variant.graph)
             if isinstance(there, Candidate):
                 return variant, there
             reason = "the slot values are not valid there"

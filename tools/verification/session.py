@@ -110,14 +110,15 @@ class Session:
                 raise oracle.too_large(error, self.backend.label) from error
             raise
 
-    def alone(self) -> contextlib.AbstractContextManager[None]:
-        """While entered, no other process of ours uses the GPU: what one verifies would disturb what another times."""
+    def alone(self, *, shared: bool = False) -> contextlib.AbstractContextManager[None]:
+        """While entered, no other process of ours uses the GPU: what one verifies would disturb what another times.
+        `shared`: others that time nothing may use it as well."""
         if self.backend.torch_device.type != "cuda":
             return contextlib.nullcontext()
         from warpsmith.sandbox.cuda.facts import identity
         from warpsmith.sandbox.cuda.lock import exclusive
 
-        return exclusive(identity(self.backend.torch_device.index or 0).uuid)
+        return exclusive(identity(self.backend.torch_device.index or 0).uuid, shared=shared)
 
     def release(self) -> None:
         """Gives up kept sets and buffers."""

@@ -71,7 +71,7 @@ def run_job(payload: Mapping[str, Any]) -> dict[str, Any]:
     session = session_for(payload)
     plan = LaunchPlan.model_validate(payload["plan"])
     report = CompileReport.model_validate(payload["report"])
-    with session.alone():
+    with session.alone(shared=True):
         verdict, warnings = verify(session, plan, report, level=payload["level"])
     return {"report": verdict.model_dump(mode="json"), "warnings": warnings}
 
@@ -79,7 +79,7 @@ def run_job(payload: Mapping[str, Any]) -> dict[str, Any]:
 def prepare_job(payload: Mapping[str, Any]) -> dict[str, Any]:
     """Worker job: makes the inputs and references of a level. Gives the kinds that the problem admits."""
     session = session_for(payload)
-    with session.alone():
+    with session.alone(shared=True):
         level = payload["level"]
         kinds = [name for name in session.names(level) if session.input_set(name, level) is not None]
     return {"kinds": kinds, "dropped": session.dropped, "device": session.backend.label}

@@ -35,7 +35,7 @@ async def export(session: Session, argument: str) -> None:
     if session.mode == "yolo":
         await write()
     else:
-        session.question = Question(f"write {form} to {to}?", write, leave, ("ask", "auto"))
+        session.ask_first(Question(f"write {form} to {to}?", write, leave, ("ask", "auto")))
 
 
 @command("report")

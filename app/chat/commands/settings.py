@@ -7,6 +7,7 @@ from warpsmith.app.chat import show
 from warpsmith.app.chat.cost import cost_rows, judge_line
 from warpsmith.app.chat.registry import command
 from warpsmith.app.chat.session import MODES, Session
+from warpsmith.app.wording import count
 from warpsmith.kernels.errors import UserError
 
 
@@ -52,7 +53,7 @@ async def budget(session: Session, argument: str) -> None:
     if caps:
         session.take_policy(session.settings.policy, session.caps.model_copy(update=caps))
         session.store.event("chat_settings", **caps)
-    session.screen.line(f"{now.used} of {session.settings.budget} evaluations used")
+    session.screen.line(f"{now.used} of {count(session.settings.budget, 'evaluation')} used")
     limits = {name: getattr(session.caps, cap) for name, cap in (*_CAPS.items(), ("minutes", "minutes"))}
     held = [f"{name} at most {value:,}" for name, value in limits.items() if value is not None]
     if held:
@@ -63,7 +64,7 @@ def _evaluations(text: str, used: int) -> int:
     if not text.isascii() or not text.isdecimal() or len(text) > 7 or int(text) < 1:
         raise UserError(f"/budget {text[:40]}: give a number of evaluations, or cost=USD, tokens=N, calls=N")
     if int(text) < used:
-        raise UserError(f"{used} evaluations were made already: give at least as many")
+        raise UserError(f"/budget {text}: {count(used, 'evaluation')} made already, give at least as many")
     return int(text)
 
 

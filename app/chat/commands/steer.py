@@ -34,7 +34,7 @@ async def lock(session: Session, argument: str) -> None:
     now = await session.search.standing()
     value = parsed(session, name, text) if equals else await _best_value(session, now, name)
     pins = {**(now.values.get("pins") or {}), name: value}
-    await change(session, f"lock {name}={value}", pins=pins)
+    await change(session, f"lock {name}={value}", f"/lock {argument}", pins=pins)
     session.screen.line(f"{name} is held at {value}")
 
 
@@ -50,7 +50,7 @@ async def unlock(session: Session, argument: str) -> None:
     else:
         held = ", ".join([*pins, *limits]) or "nothing"
         raise UserError(f"{argument[:40]!r} is not held; held: {held}")
-    await change(session, f"unlock {argument}", pins=pins, limits=limits)
+    await change(session, f"unlock {argument}", f"/unlock {argument}", pins=pins, limits=limits)
     session.screen.line(f"{argument} is free")
 
 
@@ -63,7 +63,8 @@ async def limit(session: Session, argument: str) -> None:
     kind, most = limit_kind(name), amount(text)
     await session.search.begin()
     now = await session.search.standing()
-    await change(session, f"limit {kind}={most}", limits={**(now.values.get("limits") or {}), kind: most})
+    limits = {**(now.values.get("limits") or {}), kind: most}
+    await change(session, f"limit {kind}={most}", f"/limit {argument}", limits=limits)
     session.screen.line(f"at most {most:,} {LIMIT_WORDS[kind]}")
 
 
@@ -83,8 +84,9 @@ def amount(text: str) -> int:
     return int(match[1]) * _BYTES[match[2]]
 
 
-async def change(session: Session, text: str, **values: Any) -> None:
-    """Makes a wish part of the search, unless no combination is left under it: UserError."""
+async def change(session: Session, text: str, typed: str, **values: Any) -> None:
+    """Makes a wish part of the search, unless no combination is left under it: UserError in the words that were
+    `typed`. `text`: what the turn is called."""
     await session.search.begin()
     now = await session.search.standing()
     if all((now.values.get(name) or {}) == value for name, value in values.items()):
@@ -96,11 +98,15 @@ async def change(session: Session, text: str, **values: Any) -> None:
         space = wishes.space_of(context, wished, index)
         possible = possible or nearest_valid(space, space.naive) is not None
     if not possible:
-        raise UserError(f"{text}: no combination of slots is left with that; it was not done")
+        raise UserError(f"{typed[:60]}: no combination of slots is left with that; it was not done")
+    _drop_question(session, "what was asked is dropped: it will be proposed anew")
+    await session.search.wish(text, **values)
+
+
+def _drop_question(session: Session, told: str) -> None:
     if session.question is not None:
         session.question = None
-        session.screen.line("what was asked is dropped: it will be proposed anew")
-    await session.search.wish(text, **values)
+        session.screen.line(told)
 
 
 def parsed(session: Session, name: str, text: str) -> SlotValue:
@@ -134,15 +140,16 @@ async def _best_value(session: Session, now: Standing, name: str) -> SlotValue:
     return candidate.values[name]
 
 
-@command("undo")
+@command("undo", "[TURNS]")
 async def undo(session: Session, argument: str) -> None:
-    """Take back the last round, lock, limit or checkout; what was measured stays known."""
-    done = await session.search.undo()
-    if done is None:
-        raise UserError("there is nothing to take back")
-    session.question = None
+    """Take back the last round, lock, limit or checkout, or so many; what was measured stays known."""
+    if argument and not (argument.isascii() and argument.isdecimal() and len(argument) <= 6 and int(argument)):
+        raise UserError(f"/undo {argument[:40]}: give a number of turns from 1; /history lists them")
+    done = await session.search.undo(int(argument or 1))
+    _drop_question(session, "what was asked is dropped")
     session.left = 0
-    session.screen.line(f"taken back: {done}")
+    for text in done:
+        session.screen.line(f"taken back: {text}")
 
 
 @command("checkout", "ID", words=lambda session: ["best"])
@@ -159,7 +166,7 @@ async def checkout(session: Session, argument: str) -> None:
     if outcome is None or not outcome.correct:
         raise UserError(f"{candidate} is not correct, so nothing can be derived from it; /why {candidate} says more")
     wish = {"root": candidate, "root_step": now.values["step"] + 1, "spec": refs[0]["spec"], "stayed": 0}
-    await change(session, f"checkout {candidate}", **wish)
+    await change(session, f"checkout {candidate}", f"/checkout {argument}", **wish)
     session.screen.line(f"going on from {candidate}")
 
 
@@ -177,7 +184,7 @@ async def branch(session: Session, argument: str) -> None:
         raise UserError("a branch's name has letters, digits, dots and dashes, at most 40")
     if argument == here:
         raise UserError(f"this is branch {here} already")
-    session.question = None
+    _drop_question(session, "what was asked is dropped")
     session.store.event("branch", name=here, checkpoint=now.checkpoint)
     if argument in known:
         await session.search.fork(known[argument])

@@ -1,0 +1,144 @@
+"""Baselines of one problem: looked up by what they depend on, else compiled and timed in a worker process."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+from collections.abc import Callable, Coroutine
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from warpsmith.app.display import Display
+from warpsmith.app.suite.desk import Desk
+from warpsmith.app.suite.wire import BaselineJob, Reply
+from warpsmith.app.workbench import Bench
+from warpsmith.kernels.errors import EnvironmentError_, SandboxError, UserError
+from warpsmith.sandbox.cuda.facts import identity
+from warpsmith.sandbox.cuda.memory import VARIABLE
+from warpsmith.sandbox.worker import Worker
+from warpsmith.tools.compile_cache import default_cache_dir
+from warpsmith.tools.lease import Lease
+from warpsmith.tools.measurement.baseline_jobs import Timed, out_of_memory
+from warpsmith.tools.measurement.baseline_records import (
+    MAX_AUTOTUNE,
+    BaselineFolder,
+    BaselineKey,
+    BaselineRecord,
+)
+from warpsmith.tools.runner_policy import runner_policy
+from warpsmith.tools.runs.store import utc_now
+from warpsmith.tools.workers import preload_modules, worker_environment
+
+_TIMEOUT_S = 600.0
+_AUTOTUNE_S = 840.0
+"""Less than the silence after which a lane is taken for lost."""
+Call = Callable[[Bench, str, list[str], dict[str, str]], Coroutine[Any, Any, Any]]
+"""Runs a job (its name, the modes, variables of its process) for a problem in a worker process."""
+_JOBS = "warpsmith.tools.measurement.baseline_jobs"
+
+
+def measure(job: BaselineJob, desk: Desk, display: Display, call: Call | None = None) -> Reply:
+    """The records of a problem's modes (`time`), or warm caches (`compile`). A problem that is refused here is refused
+    by its search, which says why; a process that fails leaves its modes unmeasured. `call` stands for the worker."""
+    call = call or partial(_call, display)
+    try:
+        bench = desk.bench(job.problem.path, job.problem.overrides, job.mode)
+    except UserError:
+        return Reply()
+    keys = {mode: key_of(bench, mode) for mode in job.modes}
+    folder = BaselineFolder(Path(job.folder))
+    known = {mode: found for mode, key in keys.items() if (found := folder.get(key)) is not None}
+    try:
+        if job.kind == "compile":
+            return _compiled(bench, [mode for mode in keys if not _is_warm(keys[mode])], keys, display, call)
+        missing = [mode for mode in keys if mode not in known]
+        if not missing:
+            return Reply(baselines=tuple(known.values()))
+        memory = {VARIABLE: desk.whole_memory} if job.last else {}
+        display.phase(f"timing {', '.join(missing)}")
+        timed = [Timed.model_validate(one) for one in asyncio.run(call(bench, "time_job", missing, memory))]
+    except UserError as error:
+        # What does not fit into this share of the memory may fit into all of it.
+        again = job.kind == "time" and not job.last
+        return Reply(baselines=tuple(known.values()), short_of_memory=again, failure=None if again else str(error))
+    except (EnvironmentError_, SandboxError) as error:
+        return Reply(baselines=tuple(known.values()), failure=str(error))
+    return _kept(job, timed, keys, folder, list(known.values()))
+
+
+def key_of(bench: Bench, mode: str) -> BaselineKey:
+    """What a baseline of this problem depends on, on the bench's machine."""
+    return BaselineKey(
+        problem_hash=bench.problem.hash, device=bench.machine.model.name, driver=bench.machine.driver or "none",
+        torch=importlib.metadata.version("torch"), mode=mode,
+    )  # fmt: skip
+
+
+def _compiled(bench: Bench, modes: list[str], keys: dict[str, BaselineKey], display: Display, call: Call) -> Reply:
+    """Compiles what this machine's cache does not hold yet."""
+    if not modes:
+        return Reply()
+    display.phase(f"compiling {', '.join(modes)}")
+    failed = asyncio.run(call(bench, "compile_job", modes, {}))
+    for mode in modes:
+        if mode not in failed:
+            _mark(keys[mode])
+    return Reply()
+
+
+def _kept(
+    job: BaselineJob, timed: list[Timed], keys: dict[str, BaselineKey], folder: BaselineFolder,
+    known: list[BaselineRecord],
+) -> Reply:  # fmt: skip
+    """Keeps what was measured. What did not fit is tried again with more memory, unless this was the last try."""
+    again = out_of_memory(timed) and not job.last
+    found = []
+    for one in timed:
+        if again and one.failure is not None:
+            continue
+        record = BaselineRecord(
+            key=keys[one.mode], at=utc_now(), method=one.method, samples=one.samples, eager=one.eager,
+            failure=one.failure, compile_s=one.compile_s, notes=one.notes,
+        )  # fmt: skip
+        folder.put(record)
+        found.append(record)
+    return Reply(baselines=(*known, *found), short_of_memory=again)
+
+
+async def _call(display: Display, bench: Bench, job: str, modes: list[str], environment: dict[str, str]) -> Any:
+    """Runs a job in a fresh worker process, which ends with it and gives all memory back."""
+    target = bench.machine.target
+    payload = {
+        "problem": bench.problem.ref.model_dump(mode="json"), "modes": modes,
+        "target": target.model_copy(update={"index": 0}).model_dump(mode="json"),
+    }  # fmt: skip
+    if MAX_AUTOTUNE in modes:
+        # It tries dozens of kernels an operator, on a sample of problems: more compilers than lanes pay here.
+        environment = environment | {"TORCHINDUCTOR_COMPILE_THREADS": "4"}
+    worker = Worker(
+        preload=preload_modules(target), environment=worker_environment(target) | environment,
+        policy=runner_policy(target, bench.problem.ref, bench.compiler.cache_dir),
+    )  # fmt: skip
+    lease = Lease(identity(target.index).uuid)
+    async with worker:
+        await lease.take(lambda _, data: display.phase(data["text"]), seat=job == "time_job")
+        try:
+            timeout_s = _AUTOTUNE_S if MAX_AUTOTUNE in modes else _TIMEOUT_S
+            return await worker.call(f"{_JOBS}:{job}", payload, timeout_s=timeout_s)
+        finally:
+            lease.give_back()
+
+
+def _marker(key: BaselineKey) -> Path:
+    # Beside the cache that it speaks of: baselines may lie elsewhere and be older than this machine.
+    return default_cache_dir() / "compiled" / key.name
+
+
+def _is_warm(key: BaselineKey) -> bool:
+    return key.mode == "eager" or _marker(key).exists()
+
+
+def _mark(key: BaselineKey) -> None:
+    _marker(key).parent.mkdir(parents=True, exist_ok=True)
+    _marker(key).touch()

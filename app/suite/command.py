@@ -1,0 +1,189 @@
+"""`warpsmith bench`: opens or makes the suite's folder, runs the schedule, leaves results and says what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from warpsmith.app.commit import commit
+from warpsmith.app.cores import default_jobs, usable_cores
+from warpsmith.app.display import Display
+from warpsmith.app.ending import interrupt_code, interrupt_says
+from warpsmith.app.suite.files import write_files
+from warpsmith.app.suite.folder import SuiteFolder
+from warpsmith.app.suite.lanes import Lane, LaneProcess
+from warpsmith.app.suite.presence import FILE, wait_until_gone
+from warpsmith.app.suite.problems import find_problems, parse_choice
+from warpsmith.app.suite.records import SuiteManifest, SuiteProblem
+from warpsmith.app.suite.schedule import Schedule
+from warpsmith.app.suite.settings import SuiteSettings, as_before, refuse_early
+from warpsmith.app.suite.show import SuiteRich, Watcher
+from warpsmith.app.suite.wire import Setup
+from warpsmith.app.suite.words import summary_text
+from warpsmith.kernels.errors import EnvironmentError_
+from warpsmith.kernels.records import SCHEMA_VERSION
+from warpsmith.tools.measurement.baseline_records import BaselineFolder
+from warpsmith.tools.runs.store import utc_now
+
+GPU_LANES = 12
+"""Problems under way on one GPU: a few hold it, the others are read, traced and compiled meanwhile."""
+CPU_LANES = 4
+NOTHING_VERIFIED, BUDGET_ENDED = 1, 3
+
+
+def run_bench(settings: SuiteSettings, display: Display) -> int:
+    """Runs the command and shows the result; returns the exit code."""
+    refuse_early(settings)
+    folder, settings = _opened(settings)
+    where = f"everything finished so far is kept; go on with --resume {folder.folder}"
+    with folder, interrupt_says(where):
+        manifest = folder.manifest()
+        watcher = Watcher(display, len(manifest.problems), [row.status for row in folder.rows.values()])
+        if isinstance(display, SuiteRich):
+            display.watcher = watcher
+        display.phase(f"{len(manifest.problems)} problems in {folder.folder}")
+        lanes = _lanes(settings, folder.folder)
+        schedule = Schedule(folder, settings, lanes, watcher, str(_baselines(settings)))
+        try:
+            asyncio.run(_run(schedule))
+        finally:
+            summary = write_files(folder.folder, folder.manifest(), folder.rows, folder.baselines)
+        document = _document(folder, schedule, summary)
+        display.result(document, summary_text(document))
+        return _exit_code(schedule, summary)
+
+
+def _opened(settings: SuiteSettings) -> tuple[SuiteFolder, SuiteSettings]:
+    """A suite run that is gone on with, or a new one with its manifest."""
+    if settings.resume is not None:
+        folder = SuiteFolder.open(settings.resume)
+        try:
+            return folder, as_before(settings, folder.manifest().config, settings.resume)
+        except BaseException:
+            folder.close()
+            raise
+    problems = find_problems(settings.targets, parse_choice(settings.level, settings.ids, settings.filters))
+    name = Path(settings.targets[0]).resolve().stem
+    folder = SuiteFolder.create(name, settings.out)
+    folder.write_manifest(
+        SuiteManifest(
+            suite_id=folder.folder.name, created=utc_now(), config=settings.config(), problems=problems,
+            commit=commit(), autotuned=tuned(problems, settings.max_autotune),
+        )
+    )  # fmt: skip
+    return folder, settings
+
+
+def tuned(problems: tuple[SuiteProblem, ...], number: int) -> tuple[str, ...]:
+    """The sample on which max-autotune is measured: as many of each level as its share, drawn by a hash of the key, so
+    that nobody chose them and everybody draws the same."""
+    if not number:
+        return ()
+    drawn: list[tuple[float, str]] = []
+    for level in {problem.level for problem in problems}:
+        keys = sorted(
+            (problem.key for problem in problems if problem.level == level),
+            key=lambda key: hashlib.sha256(key.encode()).hexdigest(),
+        )
+        # The k-th of n lies at (k + 1/2) / n: the smallest of all levels together are a share of each.
+        drawn += [((place + 0.5) / len(keys), key) for place, key in enumerate(keys)]
+    chosen = {key for _, key in sorted(drawn)[:number]}
+    return tuple(problem.key for problem in problems if problem.key in chosen)
+
+
+def _baselines(settings: SuiteSettings) -> Path:
+    return (BaselineFolder(settings.baselines).folder).absolute()
+
+
+def _lanes(settings: SuiteSettings, folder: Path) -> list[Lane]:
+    """As many as cores and GPUs allow, spread over the GPUs; none is started yet."""
+    jobs = settings.jobs or default_jobs()
+    on_gpu = settings.device != "cpu" and _gpu_here()
+    gpus: tuple[int | None, ...] = (settings.gpus or (None,)) if on_gpu else (None,)
+    if settings.gpus and not on_gpu:
+        raise EnvironmentError_("no usable NVIDIA GPU here: `warpsmith doctor` says why; or leave --gpus out")
+    # Without a GPU every lane has emulators that want cores; with one, most lanes wait.
+    most = min(len(gpus) * GPU_LANES, usable_cores() * 3 // 4) if on_gpu else min(CPU_LANES, usable_cores() // 2)
+    count = settings.workers or max(1, most)
+    seats = min(settings.seats, -(-count // len(gpus))) if on_gpu else 1
+    setup = Setup(
+        device=settings.device, arch=settings.arch, memory_shares=seats, policy=settings.policy, price=settings.price,
+        capped=settings.max_cost is not None or settings.problem_max_cost is not None,
+        jobs=max(2, jobs // (seats * len(gpus))) if on_gpu else max(1, jobs // count),
+        presence=str((folder / FILE).absolute()),
+    )  # fmt: skip
+    wait_until_gone(folder / FILE)
+    logs = folder / "logs"
+    return [LaneProcess(n, setup, logs / f"lane{n}.log", gpu=gpus[n % len(gpus)]) for n in range(count)]
+
+
+def _gpu_here() -> bool:
+    from warpsmith.sandbox.cuda.driver import DriverError, driver
+
+    try:
+        driver().name(0)
+    except (DriverError, EnvironmentError_, OSError):
+        return False
+    return True
+
+
+async def _run(schedule: Schedule) -> None:
+    """The schedule, with signals: the first stops it in order, the next ends it at once."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+
+    def heard() -> None:
+        if schedule.stop == "interrupted":
+            task.cancel()
+            return
+        schedule.show.note("stopping after the steps under way; Ctrl-C once more stops at once")
+        schedule.ask_to_stop("interrupted")
+
+    with _handled(loop, heard):
+        try:
+            await schedule.run()
+        except asyncio.CancelledError:
+            if schedule.stop != "interrupted":
+                raise
+
+
+@contextlib.contextmanager
+def _handled(loop: asyncio.AbstractEventLoop, heard: Any) -> Iterator[None]:
+    """What a parent ignores stays ignored."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not signal.SIG_IGN]
+    before = {number: signal.getsignal(number) for number in numbers}
+    for number in numbers:
+        loop.add_signal_handler(number, heard)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+            signal.signal(number, before[number])
+
+
+def _document(folder: SuiteFolder, schedule: Schedule, summary: dict[str, Any]) -> dict[str, Any]:
+    """The one JSON document of `--json`."""
+    manifest = folder.manifest()
+    return {
+        "schema_version": SCHEMA_VERSION, "suite": str(folder.folder), "device": manifest.device,
+        "complete": summary["open"] == 0, "stop": schedule.stop, **summary,
+    }  # fmt: skip
+
+
+def _exit_code(schedule: Schedule, summary: dict[str, Any]) -> int:
+    """As in docs/interface.md."""
+    if schedule.stop == "interrupted":
+        return interrupt_code()
+    if summary["statuses"].get("verified") or schedule.settings.baselines_only:
+        return 0
+    return BUDGET_ENDED if schedule.stop is not None else NOTHING_VERIFIED

@@ -1,0 +1,358 @@
+"""The order of work: baselines first, then one search a lane, until all is done, a budget ends or somebody stops it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from warpsmith.app.suite.budget import MIN_COST, Purse
+from warpsmith.app.suite.folder import SuiteFolder
+from warpsmith.app.suite.lanes import Lane, LaneDied
+from warpsmith.app.suite.records import ProblemRow, SuiteManifest, SuiteProblem
+from warpsmith.app.suite.settings import SuiteSettings
+from warpsmith.app.suite.show import Watcher
+from warpsmith.app.suite.spent import NOTHING, Spent, spent_by_all, spent_on
+from warpsmith.app.suite.wire import BaselineJob, Job, Ready, Reply, SearchJob, Told
+from warpsmith.kernels.errors import EnvironmentError_, UserError, WarpsmithError
+from warpsmith.tools.measurement.baseline_records import ALWAYS, MAX_AUTOTUNE
+
+Stop = Literal["minutes", "evaluations", "cost", "interrupted", "machine"]
+GRACE_S = 20.0
+"""Between the wish to stop and the end by force: a step of a search takes seconds, and what it had not finished is done
+again."""
+_TRIES = 2
+"""How often a problem is begun whose lane dies."""
+CRASHES = 4
+"""So many crashed problems in a row are the machine's fault: a GPU that is lost fails everything that is left."""
+SILENCE_S = 900.0
+"""A lane that says nothing for so long is ended: a step of a search takes minutes at the most, and one that waits for
+the device says so."""
+
+
+@dataclass
+class Schedule:
+    """Runs a suite on lanes that exist."""
+
+    folder: SuiteFolder
+    settings: SuiteSettings
+    lanes: Sequence[Lane]
+    show: Watcher
+    baseline_folder: str
+    grace_s: float = GRACE_S
+    silence_s: float = SILENCE_S
+    stop: Stop | None = None
+    fault: str | None = None
+    """What this machine lacks, where that ended it."""
+    _stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    _waiting: deque[SuiteProblem] = field(default_factory=deque)
+    _evaluations: Purse = field(default_factory=lambda: Purse(None))
+    _cost: Purse = field(default_factory=lambda: Purse(None))
+    _begun: dict[str, Spent] = field(default_factory=dict)
+    """What was spent on problems before they were taken up now."""
+    _on_gpu: bool = False
+    _crashes: int = 0
+    """Problems that crashed since one that did not."""
+
+    async def run(self) -> None:
+        """Until nothing is left to do or something stops it. EnvironmentError_ where the machine gives out."""
+        manifest = self.folder.manifest()
+        todo = self._todo(manifest)
+        self._open_purses(manifest)
+        timer = asyncio.create_task(self._timer()) if self.settings.minutes is not None else None
+        try:
+            ready = await self._start(manifest, len(todo) or len(self._unmeasured(manifest)))
+            if ready is None:
+                return
+            self._on_gpu = ready.device.startswith("gpu:")
+            if self.settings.baselines_only and not self._on_gpu:
+                raise EnvironmentError_("baselines are times of a GPU, and this machine offers none: warpsmith doctor")
+            if self._on_gpu:
+                # Also what is timed already: a search times its candidates next to what torch.compile made.
+                await self._baselines("compile", todo, ALWAYS)
+            await self._search(todo)
+            if self._on_gpu:
+                await self._measure_rest(manifest)
+        finally:
+            if timer is not None:
+                timer.cancel()
+            for lane in self.lanes:
+                lane.kill()
+
+    def ask_to_stop(self, why: Stop) -> None:
+        """Nothing new is begun, and lanes come to an end after their step; those that do not, are ended."""
+        self.stop = self.stop or why
+        if not self._stopping.is_set():
+            self._stopping.set()
+            for lane in self.lanes:
+                lane.drain()
+
+    def _todo(self, manifest: SuiteManifest) -> list[SuiteProblem]:
+        """Problems without an end, those that were begun first; and those whose end is not taken for the last word."""
+        retried = frozenset(self.settings.retry)
+        rows = self.folder.rows
+        open_ = [p for p in manifest.problems if p.key not in rows or rows[p.key].status in retried]
+        return sorted(open_, key=lambda problem: self.folder.run_of(problem) is None)
+
+    def _open_purses(self, manifest: SuiteManifest) -> None:
+        self._begun = {p.key: spent_on(self.folder, p) for p in manifest.problems if p.key not in self.folder.rows}
+        limited = self.settings.max_evaluations is not None or self.settings.max_cost is not None
+        spent = [spent_by_all(self.folder, problem) for problem in manifest.problems] if limited else []
+        self._evaluations = Purse(self.settings.max_evaluations, sum(one.screened for one in spent))
+        self._cost = Purse(self.settings.max_cost, sum(one.cost_usd for one in spent))
+
+    async def _timer(self) -> None:
+        assert self.settings.minutes is not None
+        await asyncio.sleep(60 * self.settings.minutes)
+        self.ask_to_stop("minutes")
+
+    async def _start(self, manifest: SuiteManifest, wanted: int) -> Ready | None:
+        """Starts the lanes that are needed and notes where they run. UserError where that is not one and the same
+        device, or not the one that the suite was begun on."""
+        self.lanes = self.lanes[: max(1, wanted)] if wanted else []
+        if not self.lanes:
+            return None
+        self.show.phase(f"starting {len(self.lanes)} processes" if len(self.lanes) > 1 else "starting a process")
+        starting = asyncio.gather(*(lane.start() for lane in self.lanes))
+        stopping = asyncio.create_task(self._stopping.wait())
+        await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if self._stopping.is_set():
+            starting.cancel()
+            with contextlib.suppress(asyncio.CancelledError, WarpsmithError):
+                await starting
+            return None
+        found = starting.result()
+        labels = dict.fromkeys(ready.device for ready in found)
+        if len(labels) > 1:
+            raise UserError(
+                f"these GPUs are of several kinds ({', '.join(labels)}): name those of one kind with --gpus"
+            )
+        if manifest.device is not None and manifest.device != found[0].device:
+            raise UserError(
+                f"{self.folder.folder} was made on {manifest.device}, this is {found[0].device}: leave --resume out to "
+                "start a new one"
+            )
+        if manifest.device is None:
+            facts = {"device": found[0].device, "driver": found[0].driver, "versions": found[0].versions}
+            self.folder.write_manifest(manifest.model_copy(update=facts))
+        self.show.ready(found[0])
+        return found[0]
+
+    # baselines
+
+    def _untimed(self, problem: SuiteProblem, modes: Sequence[str]) -> bool:
+        return any((problem.key, mode) not in self.folder.baselines for mode in modes)
+
+    def _unmeasured(self, manifest: SuiteManifest) -> list[SuiteProblem]:
+        """Problems some of whose baselines are to be measured and are not; none where there is no GPU."""
+        if manifest.device is not None and not manifest.device.startswith("gpu:"):
+            return []
+        rows, found = self.folder.rows, []
+        for problem in manifest.problems:
+            modes = (*ALWAYS, MAX_AUTOTUNE) if problem.key in manifest.autotuned else ALWAYS
+            refused = problem.key in rows and rows[problem.key].status == "refused"
+            if not refused and self._untimed(problem, modes):
+                found.append(problem)
+        return found
+
+    async def _measure_rest(self, manifest: SuiteManifest) -> None:
+        """What wanted the whole memory, one at a time; then max-autotune, which takes minutes a problem, and no search
+        waits for it."""
+        rest = self._unmeasured(manifest)
+        await self._baselines("time", [p for p in rest if self._untimed(p, ALWAYS)], ALWAYS, last=True)
+        tuned = [problem for problem in rest if problem.key in manifest.autotuned]
+        await self._baselines("compile", tuned, (MAX_AUTOTUNE,))
+        await self._baselines("time", tuned, (MAX_AUTOTUNE,))
+        tuned = [problem for problem in tuned if self._untimed(problem, (MAX_AUTOTUNE,))]
+        await self._baselines("time", tuned, (MAX_AUTOTUNE,), last=True)
+
+    async def _baselines(
+        self, kind: Literal["compile", "time"], problems: Sequence[SuiteProblem], modes: tuple[str, ...], *,
+        last: bool = False,
+    ) -> None:  # fmt: skip
+        """One step of all these problems, in all lanes; in one where it is to have the device to itself."""
+        # In an order of chance, the same every time: large ones, which stand side by side, would fill the memory.
+        queue = deque(sorted(problems, key=lambda problem: hashlib.sha256(problem.key.encode()).digest()))
+        if queue and not self._stopping.is_set():
+            self.show.stage(f"{kind} baselines", len(queue))
+
+        async def work(lane: Lane) -> None:
+            while queue and not self._stopping.is_set():
+                problem = queue.popleft()
+                await self._baseline(lane, problem, kind, modes, last=last)
+                self.show.step(problem, kind)
+
+        await asyncio.gather(*(work(lane) for lane in (self.lanes[:1] if last else self.lanes)))
+
+    async def _baseline(
+        self, lane: Lane, problem: SuiteProblem, kind: Literal["compile", "time"], modes: tuple[str, ...], *,
+        last: bool = False,
+    ) -> None:  # fmt: skip
+        job = BaselineJob(
+            kind=kind, problem=problem, mode=self.settings.mode, modes=modes, folder=self.baseline_folder, last=last
+        )
+        reply = await self._ask(lane, problem, job)
+        for record in reply.baselines:
+            self.folder.keep_baseline(problem.key, record)
+        if reply.failure is not None and not self._stopping.is_set():
+            self.show.note(f"{problem.key}: baselines were not measured: {reply.failure}")
+
+    # searches
+
+    async def _search(self, todo: Sequence[SuiteProblem]) -> None:
+        self._waiting = deque(todo)
+        if todo and not self._stopping.is_set():
+            self.show.stage("time baselines" if self.settings.baselines_only else "search", len(todo))
+        await asyncio.gather(*(self._lane(lane) for lane in self.lanes))
+        if self.fault is not None:
+            raise EnvironmentError_(f"{self.fault}; what was finished is kept: --resume {self.folder.folder}")
+
+    async def _lane(self, lane: Lane) -> None:
+        """One problem after another: its baselines, where they are not known, then the search."""
+        while self._waiting and not self._stopping.is_set():
+            problem = self._waiting.popleft()
+            if self._on_gpu and self._untimed(problem, ALWAYS):
+                await self._baseline(lane, problem, "time", ALWAYS)
+            if self.settings.baselines_only:
+                self.show.step(problem, "time")
+                continue
+            if self._stopping.is_set():
+                return
+            job = self._job(problem)
+            if job is None:
+                return
+            self.folder.event("started", key=problem.key)
+            reply = await self._tried(lane, problem, job)
+            self._settle(problem, job, reply)
+
+    def _job(self, problem: SuiteProblem) -> SearchJob | None:
+        """The search of a problem within what is left; None, and a stop, where that is nothing."""
+        settings, before = self.settings, self._begun.get(problem.key, NOTHING)
+        waiting = len(self._waiting) + 1
+        more = self._evaluations.reserve(problem.key, max(0, settings.budget - before.screened), waiting, 0)
+        if more is None or (settings.budget > before.screened and more < 1):
+            self._no_more("evaluations")
+            return None
+        wish = settings.problem_max_cost
+        wish = max(0.0, wish - before.cost_usd) if wish is not None else None
+        cost = self._cost.reserve(problem.key, wish, waiting, 0.0 if wish == 0.0 else MIN_COST)
+        if cost is None:
+            self._evaluations.settle(problem.key, 0)
+            self._no_more("cost")
+            return None
+        retried = problem.key in self.folder.rows and self.folder.rows[problem.key].status != "crashed"
+        run = None if retried else self.folder.run_of(problem)
+        return SearchJob(
+            problem=problem, mode=settings.mode, policy=settings.policy, budget=before.screened + int(more),
+            verdicts=settings.verdicts, counters=settings.counters, minutes=settings.problem_minutes,
+            max_cost=None if cost == float("inf") else before.cost_usd + cost, price=settings.price,
+            seed=settings.seed, home=str(self.folder.home(problem).resolve()),
+            resume=str(run.resolve()) if run is not None else None,
+        )  # fmt: skip
+
+    def _no_more(self, why: Stop) -> None:
+        """A budget of the suite is used up: problems under way come to their end."""
+        self.stop = self.stop or why
+        self._waiting.clear()
+
+    async def _tried(self, lane: Lane, problem: SuiteProblem, job: SearchJob) -> Reply:
+        """The reply, where need be from a second process: the first may have died of something else."""
+        for turn in range(_TRIES):
+            reply = await self._ask(lane, problem, job)
+            if reply.failure is None or turn == _TRIES - 1 or self._stopping.is_set():
+                break
+            run = self.folder.run_of(problem)
+            job = job.model_copy(update={"resume": str(run.resolve()) if run is not None else None})
+        if reply.failure is not None and not self._stopping.is_set():
+            reply = reply.model_copy(update={"row": self._crashed(problem, reply.failure)})
+        return reply
+
+    async def _ask(self, lane: Lane, problem: SuiteProblem, job: Job) -> Reply:
+        """The lane's reply. One that dies, goes silent or does not stop when it is told to is replaced."""
+        self.show.started(lane, problem, job.kind)
+        heard = [time.monotonic()]
+
+        def tell(told: Told) -> None:
+            heard.append(time.monotonic())
+            self.show.told(lane, problem, told)
+
+        asked = asyncio.create_task(lane.do(job, tell))
+        reply, lost = Reply(stopped=True), False
+        try:
+            done = await self._heard_out(asked, heard)
+            lost = not done
+            if done:
+                reply = asked.result()
+            elif not self._stopping.is_set():
+                reply = Reply(failure=f"its process said nothing for {self.silence_s:g} s")
+        except LaneDied as error:
+            reply, lost = Reply(failure=f"its process died: {error}"), True
+        finally:
+            asked.cancel()
+        if lost:
+            lane.kill()
+            with contextlib.suppress(asyncio.CancelledError, LaneDied):
+                await asked
+            if not self._stopping.is_set():
+                await lane.start()
+        self.show.ended(lane)
+        return reply
+
+    async def _heard_out(self, asked: asyncio.Task[Reply], heard: Sequence[float]) -> bool:
+        """Whether there is an answer: False after a silence, and a while after the wish to stop."""
+        stopping = asyncio.create_task(self._stopping.wait())
+        try:
+            while not stopping.done():
+                left = heard[-1] + self.silence_s - time.monotonic()
+                if left <= 0:
+                    return asked.done()
+                await asyncio.wait((asked, stopping), timeout=left, return_when=asyncio.FIRST_COMPLETED)
+                if asked.done():
+                    return True
+            await asyncio.wait((asked,), timeout=self.grace_s)
+            return asked.done()
+        finally:
+            stopping.cancel()
+
+    def _settle(self, problem: SuiteProblem, job: SearchJob, reply: Reply) -> None:
+        """Books what the problem used, and writes its row."""
+        before = self._begun.get(problem.key, NOTHING)
+        row = reply.row
+        used = spent_on(self.folder, problem) if row is None else Spent(row.screened, reply.cost_usd)
+        self._evaluations.settle(problem.key, max(0, used.screened - before.screened))
+        self._cost.settle(problem.key, max(0.0, used.cost_usd - before.cost_usd))
+        if reply.machine is not None:
+            self.fault = reply.machine
+            self.ask_to_stop("machine")
+        elif row is not None:
+            self.folder.append(row)
+            self.folder.event("ended", key=problem.key, status=row.status)
+            self.show.row(problem, row)
+            self._count_crashes(row)
+        elif reply.stopped or self._stopping.is_set():
+            self.folder.event("stopped", key=problem.key)
+
+    def _count_crashes(self, row: ProblemRow) -> None:
+        """Ends the suite where everything that runs fails. Problems that nothing was run for say nothing of that."""
+        if row.status in ("verified", "unverified"):
+            self._crashes = 0
+        self._crashes += row.status == "crashed"
+        if self._crashes >= CRASHES:
+            told = (
+                f"{self._crashes} problems in a row crashed, the last: {row.reason}; `warpsmith doctor` looks into it"
+            )
+            self.fault = f"{told}, --retry crashed takes them up again"
+            self.ask_to_stop("machine")
+
+    def _crashed(self, problem: SuiteProblem, why: str) -> ProblemRow:
+        used, run = spent_on(self.folder, problem), self.folder.run_of(problem)
+        return ProblemRow(
+            key=problem.key, status="crashed", reason=why, screened=used.screened,
+            run=str(run.relative_to(self.folder.folder)) if run is not None else None,
+        )  # fmt: skip

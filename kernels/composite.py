@@ -1,0 +1,66 @@
+"""Composite: a graph as several parts in order, own kernels and library calls, joined by scratch buffers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from warpsmith.kernels.records import Buffer, LibraryStep, View
+from warpsmith.kernels.region import OneRegion
+
+
+@dataclass(frozen=True, slots=True)
+class KernelPart:
+    """One use of a kernel: `kernel` numbers it among the composite's, `binding` says which tensor of the plan stands
+    for each of its region's."""
+
+    kernel: int
+    binding: tuple[tuple[str, str], ...]
+    outputs: tuple[str, ...]
+    """Names of the graph's nodes that it computes."""
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryPart:
+    """One call of a library, with what it takes at least."""
+
+    step: LibraryStep
+    output: str
+    """Name of the graph's node that it computes."""
+    flops: int
+    bytes_moved: int
+
+
+Part = KernelPart | LibraryPart
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A region that one or more parts compute, its tensors called in0, in1, ... and out0, ..."""
+
+    region: OneRegion
+    family: str
+    tunable: bool
+    """Whether its slots are open; the slots of kernels that hardly matter keep the family's prior."""
+
+
+@dataclass(frozen=True, slots=True)
+class Composite:
+    """What takes the place of a region where one does not do."""
+
+    kernels: tuple[Kernel, ...]
+    parts: tuple[Part, ...]
+    buffers: tuple[tuple[str, Buffer], ...]
+    views: tuple[tuple[str, View], ...]
+    flops: int
+    floor_bytes: int
+    source_ops: tuple[str, ...] = ()
+
+    @property
+    def cuts(self) -> tuple[tuple[str, ...], ...]:
+        """The graph's nodes that each own kernel computes, in order: the same cuts make the same parts at other
+        sizes."""
+        return tuple(part.outputs for part in self.parts if isinstance(part, KernelPart))
+
+
+AnyRegion = OneRegion | Composite
+"""What a family may be asked to compute."""

@@ -1,0 +1,179 @@
+"""Owns the composer: several kernels and library calls as one candidate, in one module and one launch plan."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
+
+from warpsmith.kernels.assemble import fixed_kernels
+from warpsmith.kernels.composite import AnyRegion, Composite, Kernel, KernelPart, LibraryPart
+from warpsmith.kernels.device import DeviceModel
+from warpsmith.kernels.family import Family, Invalid, LaunchFeatures
+from warpsmith.kernels.records import Buffer, Candidate, KernelStep, LaunchPlan, LibraryStep, SlotValue
+from warpsmith.kernels.slots import Slot, Values
+
+_EFFICIENCY = 0.8
+"""Share of the device's peak at which a library is taken to run."""
+
+
+class ComposerFamily:
+    """Each kernel is written by the family that computes its region alone, in a namespace of its own."""
+
+    name = "composer"
+    doc = "several kernels and library calls in order, joined by scratch buffers"
+
+    def __init__(self, families: Mapping[str, Family]) -> None:
+        """`families` are those of single regions, by name."""
+        self._families = families
+
+    @property
+    def opts_in(self) -> tuple[str, ...]:
+        """What any of the families opts into."""
+        return tuple({kind for family in self._families.values() for kind in getattr(family, "opts_in", ())})
+
+    def refuse(self, region: AnyRegion) -> str | None:
+        """Why this family cannot compute the region, or None."""
+        if not isinstance(region, Composite):
+            return "it is one region"
+        reasons = (self._families[kernel.family].refuse(kernel.region) for kernel in region.kernels)
+        return next((reason for reason in reasons if reason is not None), None)
+
+    def slots(self, region: AnyRegion, device: DeviceModel) -> tuple[Slot, ...]:
+        """The slots of the kernels that are open, each with its kernel's number before it."""
+        found: list[Slot] = []
+        for number, kernel in _open(_composite(region)):
+            own = self._families[kernel.family].slots(kernel.region, device)
+            about = f"kernel {number} ({kernel.family})"
+            found += [replace(slot, name=f"p{number}_{slot.name}", doc=f"{about}: {slot.doc}") for slot in own]
+        return tuple(found)
+
+    def check(self, region: AnyRegion, device: DeviceModel, values: Values) -> Invalid | None:
+        """The rule of each kernel's family."""
+        for number, kernel in _open(_composite(region)):
+            found = self._families[kernel.family].check(kernel.region, device, _own(values, number))
+            if found is not None:
+                slots = tuple(f"p{number}_{name}" for name in found.slots)
+                return Invalid(slots, found.kind, f"kernel {number}: {found.message}")
+        return None
+
+    def sensible(self, region: AnyRegion, device: DeviceModel) -> Values:
+        """Each family's prior."""
+        values: Values = {}
+        for number, kernel in _open(_composite(region)):
+            own = self._families[kernel.family].sensible(kernel.region, device)
+            values |= {f"p{number}_{name}": value for name, value in own.items()}
+        return values
+
+    def emit(self, region: AnyRegion, device: DeviceModel, values: Values) -> Candidate:
+        """One module with every kernel, one plan with every part."""
+        whole = _composite(region)
+        made = [self._alone(kernel, device, number, values) for number, kernel in enumerate(whole.kernels)]
+        texts, lines, at = [], {}, 0
+        for number, candidate in enumerate(made):
+            texts.append(_wrapped(candidate, number))
+            for name, (first, last) in candidate.slot_lines.items():
+                if whole.kernels[number].tunable:
+                    lines[f"p{number}_{name}"] = (at + first + 1, at + last + 1)
+            at += texts[-1].count("\n") + 1
+        return Candidate(
+            source="\n".join(texts) or "// library calls alone\n", plan=_plan(whole, made), family=self.name,
+            values=dict(values), slot_lines=lines,
+        )  # fmt: skip
+
+    def features(self, region: AnyRegion, device: DeviceModel, values: Values) -> tuple[LaunchFeatures, ...]:
+        """Cost-model inputs of every launch, and of every library call as far as its bytes and FLOPs tell."""
+        whole = _composite(region)
+        own = [self._features(kernel, device, number, values) for number, kernel in enumerate(whole.kernels)]
+        found: list[LaunchFeatures] = []
+        for part in whole.parts:
+            found += [_of_library(part, device)] if isinstance(part, LibraryPart) else own[part.kernel]
+        return tuple(found)
+
+    def _values(self, kernel: Kernel, device: DeviceModel, number: int, values: Values) -> Values:
+        if kernel.tunable:
+            return _own(values, number)
+        family = self._families[kernel.family]
+        naive = {slot.name: slot.default for slot in family.slots(kernel.region, device)}
+        return naive | family.sensible(kernel.region, device)
+
+    def _alone(self, kernel: Kernel, device: DeviceModel, number: int, values: Values) -> Candidate:
+        own = self._values(kernel, device, number, values)
+        return _emitted(self._families[kernel.family].emit, kernel, device, tuple(sorted(own.items())))
+
+    def _features(self, kernel: Kernel, device: DeviceModel, number: int, values: Values) -> list[LaunchFeatures]:
+        own = self._values(kernel, device, number, values)
+        found = self._families[kernel.family].features(kernel.region, device, own)
+        return [replace(launch, kernel=f"p{number}_{launch.kernel}") for launch in found]
+
+
+@lru_cache(maxsize=512)
+def _emitted(
+    emit: Callable[[AnyRegion, DeviceModel, Values], Candidate], kernel: Kernel, device: DeviceModel,
+    values: tuple[tuple[str, SlotValue], ...],
+) -> Candidate:  # fmt: skip
+    """A search changes few kernels at a time; the others need not be written again."""
+    return emit(kernel.region, device, dict(values))
+
+
+def _composite(region: AnyRegion) -> Composite:
+    if not isinstance(region, Composite):
+        raise TypeError("the composer joins several regions")
+    return region
+
+
+def _open(whole: Composite) -> Iterator[tuple[int, Kernel]]:
+    return ((number, kernel) for number, kernel in enumerate(whole.kernels) if kernel.tunable)
+
+
+def _own(values: Values, number: int) -> Values:
+    """A kernel's values by its family's names."""
+    prefix = f"p{number}_"
+    return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
+
+
+def _wrapped(candidate: Candidate, number: int) -> str:
+    """The source in a namespace, its kernels renamed: those have C names, which no namespace keeps apart."""
+    text = candidate.source
+    for name in fixed_kernels(candidate):
+        text = re.sub(rf"\b{name}\b", f"p{number}_{name}", text)
+    return f"namespace p{number} {{\n{text}\n}}  // namespace p{number}"
+
+
+def _plan(whole: Composite, made: list[Candidate]) -> LaunchPlan:
+    buffers = dict(whole.buffers)
+    steps: list[KernelStep | LibraryStep] = []
+    for place, part in enumerate(whole.parts):
+        if isinstance(part, LibraryPart):
+            steps.append(part.step)
+            continue
+        own, names = _scratch(made[part.kernel], part, place)
+        buffers |= own
+        steps += _steps(made[part.kernel], part.kernel, names)
+    return LaunchPlan(buffers=buffers, views=dict(whole.views), steps=tuple(steps))
+
+
+def _scratch(candidate: Candidate, part: KernelPart, place: int) -> tuple[dict[str, Buffer], dict[str, str]]:
+    """A kernel's own scratch, apart for each of its uses, and what each of its names is in the whole plan."""
+    own = {f"s{place}_{name}": buffer for name, buffer in candidate.plan.buffers.items()}
+    names = dict(part.binding) | {name: f"s{place}_{name}" for name in candidate.plan.buffers}
+    return own, names
+
+
+def _steps(candidate: Candidate, number: int, names: Mapping[str, str]) -> Iterator[KernelStep]:
+    for step in candidate.plan.steps:
+        assert isinstance(step, KernelStep)
+        args = tuple(names[arg] if isinstance(arg, str) else arg for arg in step.args)
+        yield step.model_copy(update={"kernel": f"p{number}_{step.kernel}", "args": args})
+
+
+def _of_library(part: LibraryPart, device: DeviceModel) -> LaunchFeatures:
+    """A library call as a launch that fills the device and runs at a usual share of its peak."""
+    blocks = 2 * device.sms
+    return LaunchFeatures(
+        kernel=f"library {part.step.library}", blocks=blocks, threads=256, registers=128, shared_bytes=0,
+        dram_read=int(part.bytes_moved / _EFFICIENCY), dram_written=0, l2_read=int(part.bytes_moved / _EFFICIENCY),
+        shared_traffic=0, flops=int(part.flops / _EFFICIENCY), special_ops=0, instructions=part.flops // 2,
+        bytes_in_flight=64, barriers=0, independent=4,
+    )  # fmt: skip

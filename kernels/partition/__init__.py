@@ -1,0 +1,1 @@
+"""Where a graph is cut: regions, library calls and what lies between them."""

@@ -1,0 +1,200 @@
+"""From groups and library calls to a Composite: order, names of tensors, kernels that several parts share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from warpsmith.kernels.composite import Composite, Kernel, KernelPart, LibraryPart, Part
+from warpsmith.kernels.device import DeviceModel
+from warpsmith.kernels.errors import NotYetError
+from warpsmith.kernels.lowering.lower import live_nodes, lower
+from warpsmith.kernels.lowering.scan import with_exclusive_scans
+from warpsmith.kernels.opgraph import NodeRef, OpGraph, OpNode
+from warpsmith.kernels.partition.anchors import library_step
+from warpsmith.kernels.partition.fuse import Fusion, Group
+from warpsmith.kernels.partition.price import Prices, canonical
+from warpsmith.kernels.partition.scratch import Scratch, Tenant, assigned
+from warpsmith.kernels.partition.slices import laid_out, node_of, operands_of, stored_leaf
+from warpsmith.kernels.partition.windows import window_of
+from warpsmith.kernels.records import View
+from warpsmith.kernels.region import OneRegion
+
+_OPEN_KERNELS = 4
+"""Kernels whose slots are open, the dearest ones."""
+_OPEN_SHARE = 0.02
+"""Share of the own kernels' estimate from which a kernel's slots matter."""
+
+
+def compose(graph: OpGraph, device: DeviceModel) -> Composite:
+    """The graph as kernels and library calls, cut where the model's estimate is least. Raises NotYetError naming the
+    node that neither a region nor a library computes."""
+    fusion = _fusion(graph, device)
+    groups = fusion.run()
+    return _Composer(fusion, _ordered(fusion, groups)).composite()
+
+
+def recomposed(graph: OpGraph, device: DeviceModel, like: Composite) -> Composite:
+    """The graph at other sizes, cut as another composite and by the same families. Raises NotYetError where that is not
+    possible."""
+    fusion = _fusion(graph, device)
+    groups = fusion.cut_like(like.cuts)
+    found = _Composer(fusion, _ordered(fusion, groups)).composite(like)
+    if [_made_by(part) for part in found.parts] != [_made_by(part) for part in like.parts]:
+        raise NotYetError("parts that share a kernel differ at this size")
+    return found
+
+
+def _fusion(graph: OpGraph, device: DeviceModel) -> Fusion:
+    laid = laid_out(with_exclusive_scans(graph))
+    return Fusion(laid, Prices(device), live_nodes(laid))
+
+
+def _made_by(part: Part) -> int | str:
+    return part.kernel if isinstance(part, KernelPart) else part.step.library
+
+
+_Item = Group | OpNode
+"""A group, or a node that a library computes."""
+
+
+def _made(item: _Item) -> Group:
+    return (item.name,) if isinstance(item, OpNode) else item
+
+
+def _read(fusion: Fusion, item: _Item) -> tuple[str, ...]:
+    """Stored tensors and inputs that an item reads."""
+    if not isinstance(item, OpNode):
+        return fusion.leaves(item, fusion.stored)
+    bases = (window_of(fusion.graph, name, fusion.stored).base for name in operands_of(item))
+    return tuple(dict.fromkeys(bases))
+
+
+def _ordered(fusion: Fusion, groups: list[Group]) -> list[_Item]:
+    """Groups and library nodes so that each comes after what it reads, otherwise as the graph has them."""
+    items: list[_Item] = [*groups, *(node for node in fusion.live if node.name in fusion.libraries)]
+    rank = {node.name: place for place, node in enumerate(fusion.live)}
+    items.sort(key=lambda item: max(rank[name] for name in _made(item)))
+    ordered: list[_Item] = []
+    done = set(fusion.graph.inputs)
+    reads = {_made(item): _read(fusion, item) for item in items}
+    while items:
+        ready = next((item for item in items if done.issuperset(reads[_made(item)])), None)
+        if ready is None:
+            raise NotYetError("groups of nodes wait for each other")
+        items.remove(ready)
+        ordered.append(ready)
+        done.update(_made(ready))
+    return ordered
+
+
+@dataclass(slots=True)
+class _Composer:
+    """Names what the parts of one fusion read and write."""
+
+    fusion: Fusion
+    order: list[_Item]
+    regions: dict[OneRegion, int] = field(default_factory=dict)
+    """Distinct ones, numbered."""
+    names: dict[str, str] = field(default_factory=dict)
+    views: dict[str, View] = field(default_factory=dict)
+
+    def composite(self, like: Composite | None = None) -> Composite:
+        """All parts; kernels that are equal are shared. `like` says which family computes each of them."""
+        scratch = self._place()
+        self.views = dict(scratch.views)
+        parts: list[Part] = [self._part(item) for item in self.order]
+        parts += self._copies()
+        graph = self.fusion.graph
+        return Composite(
+            kernels=self._kernels(parts) if like is None else self._kernels_like(like),
+            parts=tuple(parts),
+            buffers=tuple(scratch.buffers.items()),
+            views=tuple(self.views.items()),
+            flops=graph.flops,
+            floor_bytes=graph.floor_bytes,
+            source_ops=tuple(node.op for node in self.fusion.live),
+        )
+
+    def _place(self) -> Scratch:
+        """Gives every stored tensor its name in the plan: an input's, an output's, or one in scratch."""
+        graph = self.fusion.graph
+        self.names = {name: leaf.ref for name, leaf in graph.inputs.items()}
+        for position, ref in enumerate(graph.outputs):
+            self.names.setdefault(ref.name, f"out{position}")
+        last = {name: place for place, item in enumerate(self.order) for name in _read(self.fusion, item)}
+        tenants: list[Tenant] = []
+        for place, item in enumerate(self.order):
+            for name in (name for name in _made(item) if name not in self.names):
+                self.names[name] = f"t{len(tenants)}"
+                tenants.append(Tenant(self.names[name], graph.spec(name), place, last.get(name, place)))
+        return assigned(tenants)
+
+    def _part(self, item: _Item) -> Part:
+        if isinstance(item, OpNode):
+            step = library_step(item, self.names[item.name], self._window)
+            return LibraryPart(step, item.name, item.flops, item.bytes_moved)
+        return self._kernel_part(item, self.fusion.region(item), [self.names[name] for name in item])
+
+    def _kernel_part(self, group: Group, region: OneRegion, outputs: Sequence[str]) -> KernelPart:
+        """`outputs` are the plan's names of what the region calls out0, out1, ..."""
+        alone, binding = canonical(region)
+        number = self.regions.setdefault(alone, len(self.regions))
+        bound = tuple(
+            (new, outputs[int(new[3:])] if new.startswith("out") else self._named(old)) for new, old in binding
+        )
+        return KernelPart(number, bound, group)
+
+    def _named(self, ref: str) -> str:
+        """The plan's name of what a slice reads: a stored node, or an input of the whole graph."""
+        node = node_of(ref)
+        return ref if node is None else self.names[node]
+
+    def _window(self, name: str) -> str:
+        """What the plan calls a tensor that a library reads: a view where it is no whole one."""
+        window = window_of(self.fusion.graph, name, self.fusion.stored)
+        base = self.names[window.base]
+        if window.whole:
+            return base
+        under = self.views.get(base)
+        spec = window.spec
+        view = View(
+            of=under.of if under else base, shape=spec.shape, strides=spec.strides,
+            offset=spec.offset + (under.offset if under else 0),
+        )  # fmt: skip
+        known = next((key for key, value in self.views.items() if value == view), None)
+        if known is not None:
+            return known
+        self.views[f"v{len(self.views)}"] = view
+        return f"v{len(self.views) - 1}"
+
+    def _copies(self) -> list[KernelPart]:
+        """Outputs that are an input, or another output once more."""
+        graph, copies = self.fusion.graph, []
+        for position, ref in enumerate(graph.outputs):
+            if self.names[ref.name] == f"out{position}":
+                continue
+            leaf = graph.inputs.get(ref.name) or stored_leaf(graph, ref.name)
+            region = lower(OpGraph({ref.name: leaf}, (), (NodeRef(ref.name),), graph.input_count))
+            copies.append(self._kernel_part((ref.name,), region, [f"out{position}"]))
+        return copies
+
+    def _kernels(self, parts: list[Part]) -> tuple[Kernel, ...]:
+        """The distinct kernels, the slots of those open that take a share of the estimate."""
+        prices = self.fusion.prices
+        uses = [part.kernel for part in parts if isinstance(part, KernelPart)]
+        cost = [uses.count(number) * prices.of(region).us for number, region in enumerate(self.regions)]
+        dearest = sorted(range(len(cost)), key=lambda number: -cost[number])[:_OPEN_KERNELS]
+        tunable = {number for number in dearest if cost[number] >= _OPEN_SHARE * sum(cost)}
+        found = []
+        for number, region in enumerate(self.regions):
+            family = prices.of(region).family
+            assert family is not None
+            found.append(Kernel(region, family.name, number in tunable))
+        return tuple(found)
+
+    def _kernels_like(self, like: Composite) -> tuple[Kernel, ...]:
+        if len(self.regions) != len(like.kernels):
+            raise NotYetError("parts that share a kernel differ at this size")
+        pairs = zip(like.kernels, self.regions, strict=True)
+        return tuple(Kernel(region, kernel.family, kernel.tunable) for kernel, region in pairs)

@@ -1,0 +1,78 @@
+"""What a region costs by the model, to decide where a graph is cut."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from math import inf
+from typing import Any
+
+from warpsmith.kernels.cost import estimate_us
+from warpsmith.kernels.device import DeviceModel
+from warpsmith.kernels.errors import NotYetError
+from warpsmith.kernels.families.registry import own_families
+from warpsmith.kernels.family import Family, spec_for
+from warpsmith.kernels.region import Load, OneRegion, Store
+from warpsmith.kernels.slot_text import MAX_CHARACTERS
+
+Binding = tuple[tuple[str, str], ...]
+
+
+def canonical(region: OneRegion) -> tuple[OneRegion, Binding]:
+    """The region with its tensors called in0, in1, ... and out0, ... in order of first use, and what they were called:
+    two uses of one kernel are equal then."""
+    lists = {field.name: getattr(region, field.name) for field in fields(region)}
+    accesses = {name: value for name, value in lists.items() if _holds_accesses(value)}
+    loads = [one.buffer for value in accesses.values() for one in value if isinstance(one, Load)]
+    written = {store.buffer: f"out{place}" for place, store in enumerate(region.stores)}
+    read = [buffer for buffer in dict.fromkeys(loads) if buffer not in written]
+    names = {buffer: f"in{place}" for place, buffer in enumerate(read)} | written
+    renamed: dict[str, Any] = {
+        name: tuple(replace(one, buffer=names[one.buffer]) for one in value) for name, value in accesses.items()
+    }
+    return replace(region, **renamed), tuple((new, old) for old, new in names.items())
+
+
+def _holds_accesses(value: object) -> bool:
+    return isinstance(value, tuple) and bool(value) and isinstance(value[0], Load | Store)
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """The family that computes a region at the least estimate, and that estimate."""
+
+    family: Family | None
+    us: float
+
+
+@dataclass(slots=True)
+class Prices:
+    """Prices on one device; equal regions are looked at once."""
+
+    device: DeviceModel
+    _known: dict[OneRegion, Price] = field(default_factory=dict)
+
+    def of(self, region: OneRegion) -> Price:
+        """The price of a canonical region; infinite where no family computes it."""
+        if region not in self._known:
+            self._known[region] = self._find(region)
+        return self._known[region]
+
+    def _find(self, region: OneRegion) -> Price:
+        best = Price(None, inf)
+        try:
+            families = own_families(region, self.device)
+        except NotYetError:
+            return best
+        for family in families:
+            us = self._estimate(family, region)
+            if us < best.us:
+                best = Price(family, us)
+        return best
+
+    def _estimate(self, family: Family, region: OneRegion) -> float:
+        spec = spec_for(family, region, self.device)
+        longest = max((len(str(slot.default)) for slot in spec.slots if slot.kind == "code"), default=0)
+        values = spec.sensible()
+        if longest > MAX_CHARACTERS or spec.check(values) is not None:
+            return inf
+        return estimate_us(spec, values)

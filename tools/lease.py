@@ -1,0 +1,67 @@
+"""Whose references lie in a GPU's memory: one run's, or those of a few runs that share it by agreement."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from warpsmith.kernels.environment import positive_number
+
+VARIABLE = "WARPSMITH_GPU_SEATS"
+"""Environment variable: how many runs share the GPU, each with its part of the memory. `bench` sets it for its own."""
+_STEP_S = 0.05
+_AGAIN_S = 30.0
+"""A suite takes a process for lost that says nothing for very long."""
+
+Notify = Callable[[str, dict[str, Any]], None]
+
+
+def seats() -> int:
+    """How many runs share a GPU; 1 where a run has it to itself."""
+    return int(positive_number(VARIABLE, "give a whole number of at least 1, or unset it", least=1.0) or 1)
+
+
+class Lease:
+    """A run's place on a GPU. The system gives it back when the process ends, however that happens."""
+
+    def __init__(self, uuid: str) -> None:
+        self._uuid = uuid
+        self._handles: list[int] = []
+
+    async def take(self, notify: Notify | None, *, seat: bool = True) -> None:
+        """Waits for the device, saying so now and then. Runs that share it exclude those that want it whole, and wait
+        for a seat unless `seat` says that they hold little for moments only."""
+        from warpsmith.sandbox.cuda.lock import take
+
+        count = seats()
+        try:
+            await self._first([("run", count > 1)], notify, take)
+            if count > 1 and seat:
+                await self._first([(f"seat{number}", False) for number in range(count)], notify, take)
+        except BaseException:
+            self.give_back()
+            raise
+
+    async def _first(
+        self, purposes: list[tuple[str, bool]], notify: Notify | None, take: Callable[..., int | None]
+    ) -> None:
+        """Waits for the first of these locks that nobody holds."""
+        said = 0.0
+        while True:
+            for purpose, shared in purposes:
+                handle = take(self._uuid, purpose=purpose, shared=shared)
+                if handle is not None:
+                    self._handles.append(handle)
+                    return
+            if notify is not None and (not said or (time.monotonic() - said > _AGAIN_S and VARIABLE in os.environ)):
+                notify("phase", {"text": "another run has the GPU; waiting for it to end"})
+                said = time.monotonic()
+            await asyncio.sleep(_STEP_S)
+
+    def give_back(self) -> None:
+        """Lets others in."""
+        while self._handles:
+            os.close(self._handles.pop())

@@ -1,0 +1,127 @@
+"""Worker jobs for baselines that are kept: compiled side by side first, then timed alone on the device."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch.utils import _pytree as pytree
+
+from warpsmith.kernels.errors import EnvironmentError_
+from warpsmith.kernels.problem import ProblemRef, load_ref
+from warpsmith.kernels.records import Failure, Record
+from warpsmith.tools.measurement.baseline_records import EAGER
+from warpsmith.tools.measurement.contenders import Contender, compiled, module_contenders, stage_for
+from warpsmith.tools.measurement.sampling import Sampler
+from warpsmith.tools.measurement.timing import SHORT_US
+from warpsmith.tools.target import Target
+from warpsmith.tools.verification import oracle
+from warpsmith.tools.verification.input_sets import InputSet
+from warpsmith.tools.verification.session import Session, backend_for, session_for
+
+ROUNDS = 15
+_ROUNDS_S = 1.5
+"""Rounds end after this, however few they are: a module of 100 ms is told well enough by five."""
+_LEAST_ROUNDS = 3
+MEMORY = "out of memory"
+
+
+class Timed(Record):
+    """Raw microseconds of one mode and, in the same rounds, of eager."""
+
+    mode: str
+    method: str = "events"
+    samples: tuple[float, ...] = ()
+    eager: tuple[float, ...] = ()
+    failure: str | None = None
+    compile_s: float = 0.0
+    notes: tuple[str, ...] = ()
+
+
+def compile_job(payload: Mapping[str, Any]) -> dict[str, str]:
+    """Payload: `problem`, `target`, `modes`. Compiles and runs the module under each mode, so that torch.compile's
+    cache on disk knows it; nothing is timed. Gives what went wrong, by mode."""
+    oracle.pin_flags()
+    device = backend_for(Target.model_validate(payload["target"])).torch_device
+    # No references: many such jobs share a device.
+    instance = load_ref(ProblemRef.model_validate(payload["problem"])).build(device=str(device), seed=0)
+    arguments = pytree.tree_unflatten(instance.inputs, instance.structure)
+    found = {mode: compiled(instance.module, mode, arguments) for mode in payload["modes"] if mode != EAGER}
+    return {mode: text for mode, text in found.items() if isinstance(text, str)}
+
+
+def time_job(payload: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Payload: `problem`, `target`, `modes`. Times each mode next to eager while no other process of ours uses the
+    device. Gives a Timed for each."""
+    session, inputs = _opened(payload)
+    with session.alone():
+        found = [_timed(session, inputs, mode) for mode in payload["modes"]]
+    return [one.model_dump(mode="json") for one in found]
+
+
+def _opened(payload: Mapping[str, Any]) -> tuple[Session, InputSet]:
+    session = session_for(payload)
+    with session.alone(shared=True):
+        inputs = session.input_set("shipped") or session.input_set("normal")
+    if inputs is None:
+        raise EnvironmentError_(f"the module gives no usable result on this device: {session.dropped}")
+    return session, inputs
+
+
+def _contender(session: Session, inputs: InputSet, mode: str) -> Contender | str:
+    """The module under a mode, or why it cannot be had."""
+    contenders, notes = module_contenders(session, inputs, [mode])
+    return contenders[0] if contenders else "; ".join(notes)
+
+
+def _timed(session: Session, inputs: InputSet, mode: str) -> Timed:
+    """One mode in rounds with eager: two samples of each a round, in order and in reverse."""
+    began = time.perf_counter()
+    contender = _contender(session, inputs, mode)
+    compile_s = time.perf_counter() - began if mode != EAGER else 0.0
+    if isinstance(contender, str):
+        return Timed(mode=mode, failure=contender, compile_s=compile_s)
+    eager = _contender(session, inputs, EAGER)
+    assert isinstance(eager, Contender)
+    pair = [contender] if mode == EAGER else [contender, eager]
+    sampler = Sampler(session.cuda(), pair, stage_for(session, inputs, short=False), health=session.cuda().health)
+    failure = _sampled(session, inputs, sampler)
+    samples = sampler.samples
+    if failure is not None or not samples.get(mode):
+        why = failure.message if failure is not None else "; ".join(sampler.notes) or "no sample was taken"
+        return Timed(mode=mode, failure=f"{why}{_memory(failure)}", compile_s=compile_s)
+    dropped = (f"{len(sampler.dropped)} rounds left out: {', '.join(sorted(set(sampler.dropped)))}",)
+    return Timed(
+        mode=mode, method=sampler.method, samples=tuple(samples[mode]), eager=tuple(samples.get(EAGER, ())),
+        compile_s=compile_s, notes=(*sampler.notes, *(dropped if sampler.dropped else ())),
+    )  # fmt: skip
+
+
+def _memory(failure: Failure | None) -> str:
+    return f" ({MEMORY})" if failure is not None and failure.kind == "out_of_memory" else ""
+
+
+def _sampled(session: Session, inputs: InputSet, sampler: Sampler) -> Failure | None:
+    """Warm-up, the choice of method as for candidates, and the rounds."""
+    failure = sampler.warm_up(0.05, 0.3)
+    if failure is not None:
+        return failure
+    shortest = sampler.probe()
+    if isinstance(shortest, Failure):
+        return shortest
+    if shortest < SHORT_US:
+        stage = stage_for(session, inputs, short=True)
+        if len(stage.places) > 1:
+            sampler.use_graphs(stage)
+    deadline = time.perf_counter() + _ROUNDS_S
+    for turn in range(ROUNDS):
+        failure = sampler.round()
+        if failure is not None or (turn + 1 >= _LEAST_ROUNDS and time.perf_counter() > deadline):
+            break
+    return failure
+
+
+def out_of_memory(found: Sequence[Timed]) -> bool:
+    """Whether a mode failed for want of memory: another try with the whole device may succeed."""
+    return any(one.failure is not None and MEMORY in one.failure.lower() for one in found)
