@@ -118,7 +118,7 @@ extern "C" __global__ void __launch_bounds__(THREADS * ROWS, 1) ${kernel}(${sign
 #pragma unroll
             for (int j = 0; j < VECTOR; ++j) {
                 const Index s0 = first + j;
-                values[j] = s0 >= 0 && s0 < ${load.limit} ? ${load.text} : ${load.ctype}(0);
+                values[j] = s0 >= 0 && s0 < ${load.limit} ? ${load.text} : static_cast<${load.ctype}>(0);
             }
         }
     };
