@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +51,12 @@ def run_bench(settings: SuiteSettings, display: Display) -> int:
         lanes = _lanes(settings, folder.folder)
         schedule = Schedule(folder, settings, lanes, watcher, str(_baselines(settings)))
         try:
-            asyncio.run(_run(schedule))
+            heard = asyncio.run(_run(schedule))
         finally:
             summary = write_files(folder.folder, folder.manifest(), folder.rows, folder.baselines)
         document = _document(folder, schedule, summary)
         display.result(document, summary_text(document))
-        return _exit_code(schedule, summary)
+        return _exit_code(schedule, summary, heard)
 
 
 def opened(settings: SuiteSettings) -> tuple[SuiteFolder, SuiteSettings]:
@@ -154,13 +154,16 @@ def _gpu_here() -> bool:
     return True
 
 
-async def _run(schedule: Schedule) -> None:
-    """The schedule, with signals: the first stops it in order, the next ends it at once."""
+async def _run(schedule: Schedule) -> str | None:
+    """The schedule, with signals: the first stops it in order, the next ends it at once. The first one's name."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
 
-    def heard() -> None:
-        if schedule.stop == "interrupted":
+    names: list[str] = []
+
+    def heard(number: int) -> None:
+        names.append(signal.Signals(number).name)
+        if len(names) > 1:
             task.cancel()
             return
         schedule.show.note("stopping after the steps under way; Ctrl-C once more stops at once")
@@ -170,12 +173,13 @@ async def _run(schedule: Schedule) -> None:
         try:
             await schedule.run()
         except asyncio.CancelledError:
-            if schedule.stop != "interrupted":
+            if len(names) < 2:
                 raise
+    return names[0] if names else None
 
 
 @contextlib.contextmanager
-def _handled(loop: asyncio.AbstractEventLoop, heard: Any) -> Iterator[None]:
+def _handled(loop: asyncio.AbstractEventLoop, heard: Callable[[int], None]) -> Iterator[None]:
     """What a parent ignores stays ignored."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -183,7 +187,7 @@ def _handled(loop: asyncio.AbstractEventLoop, heard: Any) -> Iterator[None]:
     numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not signal.SIG_IGN]
     before = {number: signal.getsignal(number) for number in numbers}
     for number in numbers:
-        loop.add_signal_handler(number, heard)
+        loop.add_signal_handler(number, heard, number)
     try:
         yield
     finally:
@@ -201,10 +205,10 @@ def _document(folder: SuiteFolder, schedule: Schedule, summary: dict[str, Any]) 
     }  # fmt: skip
 
 
-def _exit_code(schedule: Schedule, summary: dict[str, Any]) -> int:
+def _exit_code(schedule: Schedule, summary: dict[str, Any], heard: str | None) -> int:
     """As in docs/interface.md."""
-    if schedule.stop == "interrupted":
-        return interrupt_code()
+    if heard is not None:
+        return interrupt_code(heard)
     if summary["statuses"].get("verified") or schedule.settings.baselines_only:
         return 0
     return BUDGET_ENDED if schedule.stop is not None else NOTHING_VERIFIED
