@@ -7,7 +7,8 @@ import contextlib
 import hashlib
 import signal
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,14 @@ from warpsmith.app.suite.wire import Setup
 from warpsmith.app.suite.words import summary_text
 from warpsmith.kernels.errors import EnvironmentError_, UserError
 from warpsmith.kernels.records import SCHEMA_VERSION
+from warpsmith.sandbox.cuda.lock import give_back, take
 from warpsmith.tools.measurement.baseline_records import BaselineFolder
 from warpsmith.tools.runs.store import utc_now
 
 GPU_LANES = 12
 """Problems under way on one GPU: a few hold it, the others are read, traced and compiled meanwhile."""
 CPU_LANES = 4
+_STEP_S = 5.0
 NOTHING_VERIFIED, BUDGET_ENDED = 1, 3
 
 
@@ -51,7 +54,8 @@ def run_bench(settings: SuiteSettings, display: Display) -> int:
         lanes = _lanes(settings, folder.folder)
         schedule = Schedule(folder, settings, lanes, watcher, str(_baselines(settings)))
         try:
-            heard = asyncio.run(_run(schedule))
+            with only_suite(_gpus(settings), display):
+                heard = asyncio.run(_run(schedule))
         finally:
             summary = write_files(folder.folder, folder.manifest(), folder.rows, folder.baselines)
         document = _document(folder, schedule, summary)
@@ -125,7 +129,8 @@ def _baselines(settings: SuiteSettings) -> Path:
 def _lanes(settings: SuiteSettings, folder: Path) -> list[Lane]:
     """As many as cores and GPUs allow, spread over the GPUs; none is started yet."""
     jobs = settings.jobs or default_jobs()
-    on_gpu = settings.device != "cpu" and _gpu_here()
+    found = _gpus(settings)
+    on_gpu = bool(found)
     gpus: tuple[int | None, ...] = (settings.gpus or (None,)) if on_gpu else (None,)
     if settings.gpus and not on_gpu:
         raise EnvironmentError_("no usable NVIDIA GPU here: `warpsmith doctor` says why; or leave --gpus out")
@@ -144,14 +149,28 @@ def _lanes(settings: SuiteSettings, folder: Path) -> list[Lane]:
     return [LaneProcess(n, setup, logs / f"lane{n}.log", gpu=gpus[n % len(gpus)]) for n in range(count)]
 
 
-def _gpu_here() -> bool:
+def _gpus(settings: SuiteSettings) -> list[str]:
+    """The UUIDs of the GPUs that are wanted and there; none where candidates run in the emulator."""
     from warpsmith.sandbox.cuda.driver import DriverError, driver
 
+    if settings.device == "cpu":
+        return []
     try:
-        driver().name(0)
+        return [driver().uuid(number) for number in settings.gpus or (0,)]
     except (DriverError, EnvironmentError_, OSError):
-        return False
-    return True
+        return []
+
+
+@contextlib.contextmanager
+def only_suite(uuids: Sequence[str], display: Display) -> Iterator[None]:
+    """One suite at a time works on a GPU: what one compiles would disturb what another times."""
+    with contextlib.ExitStack() as held:
+        for uuid in sorted(uuids):
+            while (handle := take(uuid, purpose="suite")) is None:
+                display.phase("another suite has the GPU; waiting for it to end")
+                time.sleep(_STEP_S)
+            held.callback(give_back, handle)
+        yield
 
 
 async def _run(schedule: Schedule) -> str | None:
