@@ -26,7 +26,9 @@ def canonical(region: OneRegion) -> tuple[OneRegion, Binding]:
     written = {store.buffer: f"out{place}" for place, store in enumerate(region.stores)}
     read = [buffer for buffer in dict.fromkeys(loads) if buffer not in written]
     names = {buffer: f"in{place}" for place, buffer in enumerate(read)} | written
-    renamed: dict[str, Any] = {name: tuple(replace(one, buffer=names[one.buffer]) for one in value) for name, value in accesses.items()}
+    renamed: dict[str, Any] = {
+        name: tuple(replace(one, buffer=names[one.buffer]) for one in value) for name, value in accesses.items()
+    }
     return replace(region, **renamed), tuple((new, old) for old, new in names.items())
 
 

@@ -1,7 +1,7 @@
 """Affine chains: a product or convolution, then additions and multiplications by what only depends on the channel.
 
-The value of a chain is `scale[c] * anchor[n, c, ...] + shift[c]`. Every step but the last is read by the next one alone,
-so that scale and shift do not depend on the anchor.
+The value of a chain is `scale[c] * anchor[n, c, ...] + shift[c]`. Every step but the last is read by the next one
+alone, so that scale and shift do not depend on the anchor.
 """
 
 from __future__ import annotations

@@ -71,7 +71,17 @@ class Draft:
         return _ordered(self.graph, self.nodes)
 
     def _node(self, name: str, op: str, args: Sequence[Any], dtype: str | None) -> OpNode:
-        node = OpNode(name, op, pattern_of(op), tuple(args), {}, TensorSpec((), (), dtype or self.end.out.dtype), 0, 0, self.end.source)
+        node = OpNode(
+            name,
+            op,
+            pattern_of(op),
+            tuple(args),
+            {},
+            TensorSpec((), (), dtype or self.end.out.dtype),
+            0,
+            0,
+            self.end.source,
+        )
         reads = [NodeRef(read) for read in operands_of(node)]
         specs = [self.spec(ref) for ref in reads]
         held = {ref.name: _meta(spec) for ref, spec in zip(reads, specs, strict=True)}

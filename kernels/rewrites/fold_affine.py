@@ -14,7 +14,7 @@ _ANCHORS = frozenset({"mm", "convolution"})
 def fold_affine(graph: OpGraph) -> OpGraph | None:
     """s (A B) + t = A (s B) + t and s (W * x) + t = (s W) * x + t, s and t with one value an output channel.
 
-    Holds for all values: s and t are whatever forward multiplies and adds, so running statistics and signs do not
+    Holds for all finite values: s and t are whatever forward multiplies and adds, so running statistics and signs do not
     matter. What is left is one call of a library that adds a vector itself. Only where no pointwise operator follows,
     which could take the steps along; float32 and wider.
     """

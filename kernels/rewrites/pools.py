@@ -29,8 +29,8 @@ class _Pooled:
 def pool_first(graph: OpGraph) -> OpGraph | None:
     """pool(s (W x) + t) = s (W pool(x)) + t for a 1x1 convolution W.
 
-    Holds for all values: a mean over a window commutes with what is linear at each position, and the mean of t is t. The
-    pooling has no padding, rounds sizes down and divides by the window's size; the convolution has stride 1 and no
+    Holds for all finite values: a mean over a window commutes with what is linear at each position, and the mean of t is t.
+    The pooling has no padding, rounds sizes down and divides by the window's size; the convolution has stride 1 and no
     padding; s and t have one value a channel; nothing else reads what is pooled; float32 and wider.
     """
     for found in _pooled(graph):
@@ -50,10 +50,10 @@ def pool_first(graph: OpGraph) -> OpGraph | None:
 
 
 def pool_fold(graph: OpGraph) -> OpGraph | None:
-    """pool(s (W * x) + t) = W' * x + t, where W' sums the taps of W that each input element meets within a window, times
-    s over the window's size.
+    """pool(s (W * x) + t) = W' * x + t, where W' sums the taps of W that each input element meets within a window,
+    times s over the window's size.
 
-    Holds for all values. The pooling has no padding, rounds sizes down and divides by the window's size, so that each
+    Holds for all finite values. The pooling has no padding, rounds sizes down and divides by the window's size, so that each
     window lies within the convolution's output. Of a transposed convolution the pooling's stride must be a multiple of
     the convolution's in each dim, and it must have one group: it becomes an ordinary convolution. Nothing else reads
     what is pooled; float32 and wider.
@@ -114,9 +114,7 @@ def _turned(conv: Convolution, dim: int, taps: int, window: int, step: int, exte
     # Padding is the same on both sides: more of it makes results before the first one, too.
     while (extent + 2 * (u * skip - low) - count) // u + 1 - skip < wanted:
         skip += 1
-    return Fold(
-        taps, count, stride, low * stride - padding, -dilation, 1, window, u, u * skip - low, skip
-    )
+    return Fold(taps, count, stride, low * stride - padding, -dilation, 1, window, u, u * skip - low, skip)
 
 
 def _as_one(graph: OpGraph, found: _Pooled, folds: tuple[Fold, ...]) -> OpGraph:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
 
 from warpsmith.kernels.opgraph import NodeRef, OpGraph, OpNode
-from warpsmith.kernels.rewrites.affine import Affine, Chain
+from warpsmith.kernels.rewrites.affine import Chain
 from warpsmith.kernels.rewrites.convolutions import (
     Convolution,
     affine_of,
@@ -36,7 +37,7 @@ class _Taps:
 def spatial_sum(graph: OpGraph) -> OpGraph | None:
     """sum_p (s (W * x)[p] + t) = s sum_k W[k] (sum of x over the positions that tap k reads) + P t.
 
-    Holds for all values. Taps that read the same positions share a sum; padding makes borders that some taps do not
+    Holds for all finite values. Taps that read the same positions share a sum; padding makes borders that some taps do not
     read. Over all positions what is left is a product with summed weights; over some dims a convolution in the others,
     whose channels are the sums. One group; an ordinary convolution has stride 1 in the summed dims; s and t have one
     value a channel; nothing else reads what is summed; float32 and wider.
@@ -114,8 +115,8 @@ def _global(found: _Found) -> OpGraph:
         weight = _tap_sum(found, number, boxes, conv.weight)
         if not conv.transposed:
             weight = draft.add(f"turned{number}", "permute", weight, (1, 0))
-        sums = draft.add(f"sums{number}_", "unsqueeze", sums, 2)
-        weight = draft.add(f"weight{number}_", "unsqueeze", weight, 0)
+        sums = draft.add(f"sums{number}", "unsqueeze", sums, 2)
+        weight = draft.add(f"weight{number}", "unsqueeze", weight, 0)
         term = draft.add(f"term{number}", "mul", sums, weight)
         total = term if total is None else draft.add(f"terms{number}", "add", total, term)
     assert total is not None
@@ -141,41 +142,40 @@ def _partial(found: _Found) -> OpGraph:
         tuple(values[dim] for dim in found.kept)
         for values in (conv.stride, conv.padding, conv.dilation, conv.output_padding)
     ]
-    value = draft.add(
-        "convolved", "convolution", x, folded, bias, *spread[:3], conv.transposed, spread[3], conv.groups
-    )
+    value = draft.add("convolved", "convolution", x, folded, bias, *spread[:3], conv.transposed, spread[3], conv.groups)
     return draft.become("view", value, draft.end.out.shape)
 
 
 def _box_sum(found: _Found, number: int, boxes: tuple[_Taps, ...]) -> NodeRef:
-    """The sum of x over a box of positions in the summed dims; what lies outside counts as 0, so that all boxes are
-    summed in one walk."""
-    draft, x = found.draft, found.conv.x
-    shape = draft.shape(x)
-    mask: NodeRef | None = None
-    for dim, box in zip(found.dims, boxes, strict=True):
-        for op, bound in (("ge", box.low), ("lt", box.high)):
-            if bound not in (0, shape[2 + dim]):
-                label = f"box{number}_{dim}_{op}"
-                part = draft.add(label, op, _positions(found, number, dim), bound)
-                mask = part if mask is None else draft.add(f"{label}_and", "logical_and", mask, part)
-    if mask is not None:
-        zero = draft.add(f"zero{number}", "full", (), 0.0, dtype=draft.spec(x).dtype)
-        x = draft.add(f"box{number}", "where", mask, x, zero)
-    return draft.add(f"sums{number}", "sum", x, tuple(2 + dim for dim in found.dims), False)
-
-
-def _positions(found: _Found, number: int, dim: int) -> NodeRef:
-    shape = found.draft.shape(found.conv.x)
-    at = found.draft.add(f"at{number}_{dim}", "arange", 0, shape[2 + dim], 1, dtype="int64")
-    laid = tuple(size if place == 2 + dim else 1 for place, size in enumerate(shape))
-    return found.draft.add(f"at{number}_{dim}_laid", "view", at, laid)
+    """The sum of x over the positions of a box in the summed dims."""
+    return _masked_sum(found, f"x{number}", found.conv.x, [(box.low, box.high) for box in boxes])
 
 
 def _tap_sum(found: _Found, number: int, boxes: tuple[_Taps, ...], weight: NodeRef) -> NodeRef:
     """The sum of a weight over the taps that read a box."""
-    draft = found.draft
-    for dim, box in zip(found.dims, boxes, strict=True):
-        if box.last - box.first < draft.shape(weight)[2 + dim]:
-            weight = draft.add(f"taps{number}_{dim}", "slice", weight, 2 + dim, box.first, box.last, 1)
-    return draft.add(f"weight{number}", "sum", weight, tuple(2 + dim for dim in found.dims), False)
+    return _masked_sum(found, f"taps{number}", weight, [(box.first, box.last) for box in boxes])
+
+
+def _masked_sum(found: _Found, label: str, tensor: NodeRef, ranges: Sequence[tuple[int, int]]) -> NodeRef:
+    """The sum of a tensor over ranges of the summed dims. What lies outside counts as 0: sums over several ranges then
+    go over the same elements, so that one walk makes all of them."""
+    draft, shape = found.draft, found.draft.shape(tensor)
+    mask: NodeRef | None = None
+    for dim, (low, high) in zip(found.dims, ranges, strict=True):
+        for op, bound in (("ge", low), ("lt", high)):
+            if bound in (0, shape[2 + dim]):
+                continue
+            name = f"{label}_{op}{dim}"
+            part = draft.add(name, op, _positions(draft, name, shape, 2 + dim), bound)
+            mask = part if mask is None else draft.add(f"{name}_and", "logical_and", mask, part)
+    if mask is not None:
+        zero = draft.add(f"{label}_zero", "full", (), 0.0, dtype=draft.spec(tensor).dtype)
+        tensor = draft.add(f"{label}_masked", "where", mask, tensor, zero)
+    return draft.add(f"{label}_sum", "sum", tensor, tuple(2 + dim for dim in found.dims), False)
+
+
+def _positions(draft: Draft, label: str, shape: tuple[int, ...], dim: int) -> NodeRef:
+    """0, 1, ... along one dim of a tensor."""
+    at = draft.add(f"{label}_at", "arange", 0, shape[dim], 1, dtype="int64")
+    laid = tuple(size if place == dim else 1 for place, size in enumerate(shape))
+    return draft.add(f"{label}_laid", "view", at, laid)
