@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -17,14 +17,18 @@ from warpsmith.agents.policy import Trial
 from warpsmith.agents.pool import log_estimates, valid_points
 from warpsmith.agents.ranks import normal_scores
 from warpsmith.agents.space import Grid, Point, SearchSpace
-from warpsmith.agents.surrogate import FailureMap, Posterior, Scales, fit, prior_scales
+from warpsmith.agents.surrogate import Posterior, Scales, fit, prior_scales, standardised
 
 Floats = NDArray[np.float64]
 
+LOGS = 0.5
+"""Share of the costs' logarithms in what is learned; the rest are ranks."""
 FIRST_FIT = 4
-"""Outcomes before scales are fitted; until then they are the prior's."""
+"""Outcomes with a cost before scales are fitted; until then they are the prior's."""
 GROWTH = 1.2
-"""The history grows by this factor between two fits."""
+"""Their number grows by this factor between two fits."""
+MOST_LIKELY = 0.98
+"""No combination is taken to fail for certain."""
 WHOLE = 20_000
 """Valid sets up to this size are looked at in full."""
 
@@ -57,6 +61,12 @@ class Pool:
         free[[self.place[point] for point in seen if point in self.place]] = False
         return free
 
+    def among(self, points: Sequence[Point]) -> NDArray[np.bool_]:
+        """(m,): whether a point is one of these."""
+        found = np.zeros(len(self.points), dtype=bool)
+        found[[self.place[point] for point in points if point in self.place]] = True
+        return found
+
     def around(self, base: Point, columns: Sequence[int]) -> NDArray[np.bool_]:
         """(m,): whether a point equals `base` outside `columns`."""
         fixed = [c for c in range(len(self.grid.slots)) if c not in columns]
@@ -70,7 +80,7 @@ class Belief:
 
     posterior: Posterior
     targets: Floats
-    """(n,): normal scores of all outcomes that tell something, failures last."""
+    """(n,): of the outcomes with a cost, low for cheap."""
     survival: Floats
     """(m,): estimated chance not to fail."""
 
@@ -93,72 +103,84 @@ Row = tuple[Point, float | None, float]
 
 
 @dataclass
+class _Process:
+    """One Gaussian process on a growing list of outcomes: fits at growing lengths, each begun where the last ended, and
+    the posterior since the last fit."""
+
+    fits: list[tuple[int, Scales]] = field(default_factory=list)
+    """Number of outcomes and the scales that were fitted to them."""
+    posterior: Posterior | None = None
+    fitted: int = 0
+    """The number of outcomes at the fit that the posterior was made from."""
+
+    def forget(self, kept: int, *, same_points: bool) -> None:
+        """Keeps what the first `kept` outcomes led to."""
+        self.fits = [one for one in self.fits if one[0] <= kept]
+        if not same_points or len(self.posterior or ()) > kept:
+            self.posterior = None
+
+    def grown(self, points: list[Floats], known: list[Floats], targets: Callable[[int], Floats]) -> Posterior:
+        """The posterior at points after all of `known`; `targets` tells those of the first n."""
+        count = len(known[0])
+        for length in _lengths(count):
+            if not self.fits or self.fits[-1][0] < length:
+                start = self.fits[-1][1] if self.fits else None
+                self.fits.append((length, fit([part[:length] for part in known], targets(length), start)))
+        fitted, scales = self.fits[-1] if self.fits else (count, prior_scales(len(known)))
+        if self.posterior is None or self.fitted != fitted:
+            self.posterior = Posterior(points, scales, [part[:fitted] for part in known])
+            self.fitted = fitted
+        for i in range(len(self.posterior), count):
+            self.posterior.observe([part[i : i + 1] for part in known])
+        return self.posterior
+
+
+@dataclass
 class Memory:
     """The last belief and what led to it. It saves time and changes no answer: what is kept was computed in the same
     steps as it would be anew, and it is used only where the history begins as it did then."""
 
     _space: SearchSpace | None = None
     _whole: Pool | None = None
+    _pool: Pool | None = None
+    """What the posteriors are of."""
     _rows: list[Row] = field(default_factory=list)
-    _fits: list[tuple[int, Scales]] = field(default_factory=list)
-    """Length of the history and the scales that were fitted to it."""
-    _posterior: Posterior | None = None
-    _fitted: int = 0
-    """The length of the history at the fit that the posterior was made from."""
-    _failures: FailureMap | None = None
+    _costs: _Process = field(default_factory=_Process)
+    _failures: _Process = field(default_factory=_Process)
     lock: threading.Lock = field(default_factory=threading.Lock)
     """Held while a belief is used."""
 
     def whole(self, grid: Grid) -> Pool | None:
         """All valid points of the space, where they are few enough."""
         if self._space is None or self._space != grid.space:
-            self._space, self._rows, self._fits = grid.space, [], []
-            self._posterior = self._failures = None
+            self._space, self._rows, self._pool = grid.space, [], None
+            self._costs, self._failures = _Process(), _Process()
             listed = valid_points(grid.space)
             self._whole = Pool(grid, listed) if listed is not None and len(listed) <= WHOLE else None
         return self._whole
 
     def belief(self, pool: Pool, told: Sequence[Trial]) -> Belief:
-        """What `told` says of the points of a pool. At least one trial."""
+        """What `told` says of the points of a pool. At least one trial has a cost."""
         points = [pool.grid.point(trial.values) for trial in told]
-        rows: list[Row] = [(point, t.cost, t.margin) for point, t in zip(points, told, strict=True)]
-        same = _common(rows, self._rows)
-        self._fits = [one for one in self._fits if one[0] <= same]
-        keeps = pool is self._whole
-        if not keeps or len(self._posterior or ()) > same or (self._failures and self._failures.count > same):
-            self._posterior = self._failures = None
-        self._rows = rows
+        self._forget([(point, t.cost, t.margin) for point, t in zip(points, told, strict=True)], pool)
         seen = inputs(pool.grid, points)
-        scales, fitted = self._scales(seen, told)
-        if self._posterior is None or self._fitted != fitted:
-            self._posterior = Posterior(pool.inputs, scales, [part[:fitted] for part in seen])
-            self._fitted = fitted
-        for i in range(len(self._posterior), len(told)):
-            self._posterior.observe([part[i : i + 1] for part in seen])
-        found = Belief(self._posterior, _targets(told), self._survival(pool, seen, told))
-        if not keeps:
-            self._posterior = self._failures = None
-        return found
+        costed = [i for i, trial in enumerate(told) if trial.cost is not None]
+        right = [told[i] for i in costed]
+        posterior = self._costs.grown(pool.inputs, [part[costed] for part in seen], lambda n: _targets(right[:n]))
+        survival = np.ones(len(pool.points))
+        if len(right) < len(told):
+            failed = np.array([trial.cost is None for trial in told], dtype=np.float64)
+            chance, _ = self._failures.grown(pool.inputs, seen, lambda n: failed[:n]).predict(failed)
+            survival = 1.0 - np.clip(chance, 0.0, MOST_LIKELY)
+        return Belief(posterior, _targets(right), survival)
 
-    def _scales(self, seen: list[Floats], told: Sequence[Trial]) -> tuple[Scales, int]:
-        """The scales for a history, from fits at growing lengths of it, each begun where the last ended; and the
-        length of the last fit."""
-        for length in _lengths(len(told)):
-            if self._fits and self._fits[-1][0] >= length:
-                continue
-            start = self._fits[-1][1] if self._fits else None
-            scales = fit([part[:length] for part in seen], _targets(told[:length]), start)
-            self._fits.append((length, scales))
-        return (self._fits[-1][1], self._fits[-1][0]) if self._fits else (prior_scales(len(seen)), len(told))
-
-    def _survival(self, pool: Pool, seen: list[Floats], told: Sequence[Trial]) -> Floats:
-        failed = [trial.cost is None for trial in told]
-        if not any(failed):
-            return np.ones(len(pool.points))
-        self._failures = self._failures or FailureMap(pool.inputs)
-        for i in range(self._failures.count, len(told)):
-            self._failures.observe([part[i : i + 1] for part in seen], failed[i])
-        return 1.0 - self._failures.chance()
+    def _forget(self, rows: list[Row], pool: Pool) -> None:
+        """Keeps what the common beginning of this history and the last led to."""
+        same = _common(rows, self._rows)
+        costed = sum(cost is not None for _, cost, _ in rows[:same])
+        self._costs.forget(costed, same_points=pool is self._pool)
+        self._failures.forget(same, same_points=pool is self._pool)
+        self._rows, self._pool = rows, pool
 
 
 def inputs(grid: Grid, points: list[Point]) -> list[Floats]:
@@ -169,8 +191,12 @@ def inputs(grid: Grid, points: list[Point]) -> list[Floats]:
     return coordinates
 
 
-def _targets(told: Sequence[Trial]) -> Floats:
-    return normal_scores([trial.cost for trial in told], [trial.margin for trial in told])
+def _targets(right: Sequence[Trial]) -> Floats:
+    """(n,): low for cheap. Half of it is the rank, which tames what is ten times slower; half is the logarithm of the
+    cost: by ranks alone a per cent among the best would count as much as the step from bad to good."""
+    costs = [trial.cost or 0.0 for trial in right]
+    ranks = normal_scores(costs, [trial.margin for trial in right])
+    return (1.0 - LOGS) * ranks + LOGS * standardised(np.log(np.maximum(costs, 1e-12)))[0]
 
 
 def _lengths(n: int) -> list[int]:

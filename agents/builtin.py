@@ -19,10 +19,12 @@ from warpsmith.kernels.slots import Values
 
 Floats = NDArray[np.float64]
 
-EXPLORE = 1.0
-"""Standard deviations below the mean in the lower confidence bound of refine moves."""
-START = 5
-"""Evaluations before the surrogate is asked."""
+START, BLIND_START = 5, 8
+"""Evaluations with a cost before the surrogate is asked: where a model tells what is cheap, and without one."""
+REFINE_FROM = 16
+"""Evaluations before a refine round keeps to its role: until then where the incumbent lies says little."""
+DRAWS = 60
+"""Draws of an escape round for each proposal; the surrogate chooses among those that are new and valid."""
 SPREAD = 64
 """Random points of which the first evaluations take the most distant, where no model tells which are cheap."""
 
@@ -45,11 +47,11 @@ class BuiltinPolicy:
         if request.kind == "repair" and request.patient is not None:
             base = request.history[request.patient]
             points = mend(request, base)
-        elif request.kind == "start" or sum(t.cost is not None for t in request.history) < START:
+        elif request.kind == "start" or not _begun(request):
             points = _first(request)
         elif request.kind == "escape":
-            points = _disturbed(request)
-        elif request.kind == "refine":
+            points = self._by_surrogate(request, None, _disturbed(request))
+        elif request.kind == "refine" and len(request.history) >= REFINE_FROM:
             points = self._by_surrogate(request, request.role)
         if not points:
             points = self._by_surrogate(request, None)
@@ -57,14 +59,17 @@ class BuiltinPolicy:
         why = f"{request.kind} {request.role or ''}".strip()
         return [proposal(request.space, grid.values(p), base, why) for p in points]
 
-    def _by_surrogate(self, request: Request, role: str | None) -> list[Point]:
-        """Expected improvement over the whole space, or a lower bound over one role's slots at the incumbent."""
+    def _by_surrogate(self, request: Request, role: str | None, among: list[Point] | None = None) -> list[Point]:
+        """The highest expected improvement over the whole space, over one role's slots at the incumbent, or among
+        given points."""
         with self._memory.lock, one_thread():
             grid, rng, seen = Grid(request.space), request.rng(), request.seen
             pool = self._memory.whole(grid)
             if pool is None:
-                pool = Pool(grid, candidates(request, rng, role))
+                pool = Pool(grid, candidates(request, rng, role) if among is None else among)
             free = pool.fresh(seen)
+            if among is not None:
+                free &= pool.among(among)
             if role is not None:
                 incumbent = request.incumbent
                 base = grid.point(incumbent.values if incumbent else request.space.sensible())
@@ -75,10 +80,10 @@ class BuiltinPolicy:
             if sum(t.cost is not None for t in telling) < 2:
                 left = [pool.points[i] for i in np.flatnonzero(free)]
                 return _spread(grid, left, list(seen), log_estimates(request.space, left), request.count)
-            return _chosen(pool, self._memory.belief(pool, telling), free, request.count, refine=role is not None)
+            return _chosen(pool, self._memory.belief(pool, telling), free, request.count)
 
 
-def _chosen(pool: Pool, belief: Belief, free: NDArray[np.bool_], count: int, *, refine: bool) -> list[Point]:
+def _chosen(pool: Pool, belief: Belief, free: NDArray[np.bool_], count: int) -> list[Point]:
     """The free points of the highest worth, one after another: what was picked counts as observed at its mean, so that
     a batch does not crowd."""
     posterior, targets = belief.posterior, belief.targets
@@ -87,10 +92,7 @@ def _chosen(pool: Pool, belief: Belief, free: NDArray[np.bool_], count: int, *, 
     picked: list[Point] = []
     for _ in range(min(count, int(free.sum()))):
         mean, deviation = posterior.predict(targets)
-        if refine:
-            worth = -(mean - EXPLORE * deviation) + 2.0 * np.log(np.maximum(belief.survival, 1e-3))
-        else:
-            worth = expected_improvement(mean, deviation, best) * belief.survival
+        worth = expected_improvement(mean, deviation, best) * belief.survival
         index = int(np.argmax(np.where(free, worth, -np.inf)))
         free[index] = False
         picked.append(pool.points[index])
@@ -99,6 +101,12 @@ def _chosen(pool: Pool, belief: Belief, free: NDArray[np.bool_], count: int, *, 
             posterior.observe([part[index : index + 1] for part in pool.inputs])
             targets = np.append(targets, mean[index])
     return picked
+
+
+def _begun(request: Request) -> bool:
+    """Whether enough is known for the surrogate."""
+    informed = request.space.estimate(request.space.sensible()) is not None
+    return sum(t.cost is not None for t in request.history) >= (START if informed else BLIND_START)
 
 
 def _first(request: Request) -> list[Point]:
@@ -151,15 +159,15 @@ def _nearest(features: Floats, known: Floats) -> Floats:
 
 
 def _disturbed(request: Request) -> list[Point]:
-    """Draws from the role softmaxes: one role's slots on the incumbent, or everybody's."""
+    """Fresh draws from the role softmaxes: one role's slots on the incumbent, or everybody's."""
     grid, rng, seen = Grid(request.space), request.rng(), request.seen
     logits = updated_logits(grid, [t for t in request.history if t.telling])
     base = grid.point(request.incumbent.values if request.incumbent else request.space.sensible())
     columns = grid.columns(request.role) if request.role else tuple(range(len(grid.slots)))
     chosen: list[Point] = []
-    for _ in range(60 * request.count):
+    for _ in range(DRAWS * request.count):
         point = draw(logits, base, columns, rng)
-        if len(chosen) < request.count and point not in seen and grid.valid(point):
+        if point not in seen and grid.valid(point):
             chosen.append(point)
             seen.add(point)
     return chosen

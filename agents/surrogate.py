@@ -1,5 +1,4 @@
-"""The shared surrogate: a Gaussian process on ranks, and an estimate of the chance that a combination
-fails."""
+"""The shared surrogate: a Gaussian process over the slots, its fit and its algebra."""
 
 from __future__ import annotations
 
@@ -124,34 +123,6 @@ def expected_improvement(mean: Floats, deviation: Floats, best: float) -> Floats
     density = np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
     improvement: Floats = (best - mean) * ndtr(z) + deviation * density
     return improvement
-
-
-class FailureMap:
-    """Chance of failing at a fixed list of points: a kernel average over what was observed, shrunk to a low base rate
-    far from data."""
-
-    BASE, STRENGTH, WEIGHT = 0.1, 0.3, 8.0
-
-    def __init__(self, points: list[Floats]) -> None:
-        """`points` per slot (m, d)."""
-        self._weights = np.full(len(points), self.WEIGHT)
-        self._points = _scaled(points, self._weights)
-        self._near, self._failed = np.zeros(len(self._points)), np.zeros(len(self._points))
-        self.count = 0
-        """Observations so far."""
-
-    def observe(self, point: list[Floats], failed: bool) -> None:
-        """Adds one outcome at a point, per slot (1, d)."""
-        near = np.exp(-_distances(_scaled(point, self._weights), self._points)[0])
-        self._near += near
-        if failed:
-            self._failed += near
-        self.count += 1
-
-    def chance(self) -> Floats:
-        """(m,)."""
-        chance: Floats = (self._failed + self.BASE * self.STRENGTH) / (self._near + self.STRENGTH)
-        return chance
 
 
 def _scaled(points: list[Floats], weights: Floats) -> Floats:

@@ -132,7 +132,8 @@ def optimize(
         str,
         typer.Option(
             "--policy",
-            help="builtin, random, default, cost-model, chat:MODEL[@URL][,...][;ROLE=MODEL...], or local:PATH.",
+            help="builtin, random, tpe, genetic, coordinate, cost-model, transfer:PATH, default, "
+            "chat:MODEL[@URL][,...][;ROLE=MODEL...], or local:PATH.",
         ),
     ] = "builtin",
     budget: Annotated[int, typer.Option("--budget", min=1, help="Candidates to evaluate.")] = 64,
@@ -304,7 +305,9 @@ def export(
     run: Annotated[Path, typer.Argument(parser=_path, metavar="RUN", help="Run folder.")],
     as_: Annotated[
         ExportKind,
-        typer.Option("--as", help="cu: kernel.cu and launch.json; model_new: a KernelBench ModelNew."),
+        typer.Option(
+            "--as", help="cu: kernel.cu and launch.json; model_new: a KernelBench ModelNew; t4: all evaluations."
+        ),
     ] = ExportKind.model_new,
     to: Annotated[
         Path | None,
@@ -318,10 +321,12 @@ def export(
     json: JsonOpt = False,
 ) -> None:
     """Write a run's best kernel in another form."""
-    from warpsmith.app.export import run_export
+    from warpsmith.app.export import run_export, run_export_t4
 
     if as_ is ExportKind.extension:
-        raise UserError("export --as extension is not there yet; use --as cu or --as model_new")
+        raise UserError("export --as extension is not there yet; use --as cu, --as model_new or --as t4")
+    if as_ is ExportKind.t4:
+        raise typer.Exit(run_export_t4(run, to, json=json))
     raise typer.Exit(run_export(run, "cu" if as_ is ExportKind.cu else "model_new", to, json=json))
 
 

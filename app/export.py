@@ -14,6 +14,7 @@ from warpsmith.app.ending import interrupt_says
 from warpsmith.kernels.errors import UserError
 from warpsmith.tools.export import export
 from warpsmith.tools.runs.store import RunStore, room_needed, write_atomically
+from warpsmith.tools.t4 import t4_documents
 
 Form = Literal["cu", "model_new"]
 INTERRUPTED = "the run is as it was, and no file is half written; run the command again"
@@ -35,6 +36,26 @@ def run_export(run: Path, as_: Form, to: Path | None, *, json: bool) -> int:
             else:
                 files = [str(path) for path in export(store, as_, to=to or Path())]
         typer.echo(jsonlib.dumps({"files": files}) if json else "\n".join(files))
+        return 0
+
+
+def run_export_t4(run: Path, to: Path | None, *, json: bool) -> int:
+    """Writes every evaluation of a run as T4 results, a file a family, to the folder `--to` (default: here)."""
+    with interrupt_says(INTERRUPTED):
+        folder = to or Path()
+        if folder.suffix and not folder.is_dir():
+            raise UserError(f"--to {folder}: --as t4 takes a folder for a file a family; make it first if it has a dot")
+        with RunStore.open(run, writable=False) as store:
+            documents = t4_documents(store)
+            if not documents:
+                raise UserError(f"{run}: holds no evaluation of a kernel with slots, which is what T4 records")
+            with room_needed(folder, option="--to DIR"):
+                folder.mkdir(parents=True, exist_ok=True)
+                files = [folder / f"{store.run_id}-{family}.t4.json" for family in documents]
+                for file, found in zip(files, documents.values(), strict=True):
+                    write_atomically(file, jsonlib.dumps(found, indent=1).encode())
+        names = [str(file) for file in files]
+        typer.echo(jsonlib.dumps({"files": names}) if json else "\n".join(names))
         return 0
 
 

@@ -53,6 +53,7 @@ class ExportKind(enum.StrEnum):
 
     cu = "cu"
     model_new = "model_new"
+    t4 = "t4"
     extension = "extension"
 
 

@@ -33,7 +33,7 @@ for name in "${@:-tests redteam hostile small_card}"; do
             numerics) part numerics 240 "$python" benchmarks/numerics.py --device cuda --out "$out/numerics.md" ;;
             suite)
                 begun=$(ls -d "$out"/suites/*-bench-* 2> /dev/null | tail -n 1)
-                if [ -n "$begun" ]; then again=(--resume "$begun"); else again=("$problems/.." --level 1,2,3 --out "$out/suites"); fi
+                if [ -n "$begun" ]; then again=("$problems/.." --resume "$begun"); else again=("$problems/.." --level 1,2,3 --out "$out/suites"); fi
                 part suite 590 "$python" -m warpsmith bench "${again[@]}" --minutes 9 --baselines "$out/baselines"
                 "$python" benchmarks/suite_table.py "$(ls -d "$out"/suites/*-bench-* | tail -n 1)" > "$out/suite.md" ;;
             model) part model 400 "$python" benchmarks/model_search.py --policy "local:${MODEL:?}" --device auto \

@@ -26,8 +26,9 @@ def imports_made_once() -> Iterator[None]:
 
 
 LONGEST = (
-    "redteam/test_redteam", "app/test_bad_input", "mutation", "endurance", "app/test_commands", "redteam", "hidden",
-    "judge", "app", "isolation", "insight", "problem/test_capture", "graph", "lowering", "families", "compile",
+    "redteam/test_redteam", "suite/test_bench", "app/test_bad_input", "mutation", "endurance", "app/test_commands",
+    "redteam", "hidden", "judge", "app", "isolation", "insight", "problem/test_capture", "graph", "lowering",
+    "families", "compile",
 )  # fmt: skip
 """Beginnings of paths, those whose tests take longest first: a process that has one left at the end keeps the others
 waiting."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 MIN_COST = 1e-6
-"""Less than this buys no request."""
+"""USD; less than this buys no request."""
+_ROUNDING = 1e-9
 
 
 @dataclass(slots=True)
@@ -25,12 +27,11 @@ class Purse:
             return float("inf")
         return self.limit - self.spent - sum(self.reserved.values())
 
-    def reserve(self, key: str, wanted: float | None, waiting: int, least: float) -> float | None:
-        """What the problem may use: `wanted`, where the rest holds as much; without a wish a fair share of it, with
-        `waiting` problems to come. None: less than `least` is left. Infinite: there is no limit."""
-        share = wanted if wanted is not None else self.left / max(1, waiting)
-        share = min(share, self.left)
-        if share < least:
+    def reserve(self, key: str, wanted: float | None, waiting: int) -> float | None:
+        """What the problem may use: all of what is `wanted`; without a wish a fair share of the rest, with `waiting`
+        problems to come. None where that is not left. Infinite: there is no limit."""
+        share = self.left / max(1, waiting) if wanted is None else wanted
+        if share > self.left + _ROUNDING or (wanted is None and share < MIN_COST):
             return None
         if share != float("inf"):
             self.reserved[key] = share
@@ -40,3 +41,43 @@ class Purse:
         """The problem ended, having used so much; what it did not use goes back."""
         self.reserved.pop(key, None)
         self.spent += spent
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What one problem may use from now on."""
+
+    evaluations: int
+    cost_usd: float | None
+    """None: no limit."""
+
+
+@dataclass(slots=True)
+class Purses:
+    """The budgets of a suite that go down as problems are searched."""
+
+    evaluations: Purse = field(default_factory=lambda: Purse(None))
+    cost: Purse = field(default_factory=lambda: Purse(None))
+
+    @property
+    def busy(self) -> bool:
+        """Whether a problem under way may still give something back."""
+        return bool(self.evaluations.reserved or self.cost.reserved)
+
+    def grant(
+        self, key: str, evaluations: int, cost_usd: float | None, waiting: int
+    ) -> Grant | Literal["evaluations", "cost"]:
+        """Sets aside what a problem wants, or says which budget does not hold it: every problem gets its whole budget,
+        or is not begun."""
+        if self.evaluations.reserve(key, evaluations, waiting) is None:
+            return "evaluations"
+        cost = self.cost.reserve(key, cost_usd, waiting)
+        if cost is None:
+            self.evaluations.settle(key, 0)
+            return "cost"
+        return Grant(evaluations, None if cost == float("inf") else cost)
+
+    def settle(self, key: str, evaluations: int, cost_usd: float) -> None:
+        """The problem is no longer under way, and used so much."""
+        self.evaluations.settle(key, max(0, evaluations))
+        self.cost.settle(key, max(0.0, cost_usd))

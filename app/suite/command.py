@@ -26,7 +26,7 @@ from warpsmith.app.suite.settings import SuiteSettings, as_before, refuse_early
 from warpsmith.app.suite.show import SuiteRich, Watcher
 from warpsmith.app.suite.wire import Setup
 from warpsmith.app.suite.words import summary_text
-from warpsmith.kernels.errors import EnvironmentError_
+from warpsmith.kernels.errors import EnvironmentError_, UserError
 from warpsmith.kernels.records import SCHEMA_VERSION
 from warpsmith.tools.measurement.baseline_records import BaselineFolder
 from warpsmith.tools.runs.store import utc_now
@@ -40,7 +40,7 @@ NOTHING_VERIFIED, BUDGET_ENDED = 1, 3
 def run_bench(settings: SuiteSettings, display: Display) -> int:
     """Runs the command and shows the result; returns the exit code."""
     refuse_early(settings)
-    folder, settings = _opened(settings)
+    folder, settings = opened(settings)
     where = f"everything finished so far is kept; go on with --resume {folder.folder}"
     with folder, interrupt_says(where):
         manifest = folder.manifest()
@@ -59,12 +59,20 @@ def run_bench(settings: SuiteSettings, display: Display) -> int:
         return _exit_code(schedule, summary)
 
 
-def _opened(settings: SuiteSettings) -> tuple[SuiteFolder, SuiteSettings]:
+def opened(settings: SuiteSettings) -> tuple[SuiteFolder, SuiteSettings]:
     """A suite run that is gone on with, or a new one with its manifest."""
     if settings.resume is not None:
         folder = SuiteFolder.open(settings.resume)
         try:
-            return folder, as_before(settings, folder.manifest().config, settings.resume)
+            kept = as_before(settings, folder.manifest().config, settings.resume)
+            manifest = folder.manifest()
+            if settings.targets:
+                manifest = moved(manifest, settings.targets)
+            if "max_autotune" in settings.given:
+                manifest = manifest.model_copy(update={"autotuned": tuned(manifest.problems, settings.max_autotune)})
+            if manifest != folder.manifest():
+                folder.write_manifest(manifest)
+            return folder, kept
         except BaseException:
             folder.close()
             raise
@@ -78,6 +86,19 @@ def _opened(settings: SuiteSettings) -> tuple[SuiteFolder, SuiteSettings]:
         )
     )  # fmt: skip
     return folder, settings
+
+
+def moved(manifest: SuiteManifest, targets: tuple[str, ...]) -> SuiteManifest:
+    """The manifest with its problems where they lie now, on another machine or in another folder. UserError where one
+    of them is not among the targets."""
+    found = {problem.key: problem for problem in find_problems(targets)}
+    lacking = [problem.key for problem in manifest.problems if problem.key not in found]
+    if lacking:
+        raise UserError(
+            f"{' '.join(targets)} lacks {len(lacking)} of the suite's problems ({', '.join(lacking[:3])}, ...): name "
+            "the same files in their new place, or leave SUITE out"
+        )
+    return manifest.model_copy(update={"problems": tuple(found[problem.key] for problem in manifest.problems)})
 
 
 def tuned(problems: tuple[SuiteProblem, ...], number: int) -> tuple[str, ...]:

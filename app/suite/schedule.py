@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from warpsmith.app.suite.budget import MIN_COST, Purse
+from warpsmith.app.suite.budget import Grant, Purse, Purses
 from warpsmith.app.suite.folder import SuiteFolder
 from warpsmith.app.suite.lanes import Lane, LaneDied
 from warpsmith.app.suite.records import ProblemRow, SuiteManifest, SuiteProblem
@@ -51,8 +51,9 @@ class Schedule:
     """What this machine lacks, where that ended it."""
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _waiting: deque[SuiteProblem] = field(default_factory=deque)
-    _evaluations: Purse = field(default_factory=lambda: Purse(None))
-    _cost: Purse = field(default_factory=lambda: Purse(None))
+    _purses: Purses = field(default_factory=Purses)
+    _settled: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set, and replaced, whenever a problem is no longer under way."""
     _begun: dict[str, Spent] = field(default_factory=dict)
     """What was spent on problems before they were taken up now."""
     _on_gpu: bool = False
@@ -103,8 +104,10 @@ class Schedule:
         self._begun = {p.key: spent_on(self.folder, p) for p in manifest.problems if p.key not in self.folder.rows}
         limited = self.settings.max_evaluations is not None or self.settings.max_cost is not None
         spent = [spent_by_all(self.folder, problem) for problem in manifest.problems] if limited else []
-        self._evaluations = Purse(self.settings.max_evaluations, sum(one.screened for one in spent))
-        self._cost = Purse(self.settings.max_cost, sum(one.cost_usd for one in spent))
+        self._purses = Purses(
+            Purse(self.settings.max_evaluations, sum(one.screened for one in spent)),
+            Purse(self.settings.max_cost, sum(one.cost_usd for one in spent)),
+        )
 
     async def _timer(self) -> None:
         assert self.settings.minutes is not None
@@ -222,44 +225,44 @@ class Schedule:
             if self.settings.baselines_only:
                 self.show.step(problem, "time")
                 continue
-            if self._stopping.is_set():
+            grant = await self._granted(problem)
+            if grant is None:
                 return
-            job = self._job(problem)
-            if job is None:
-                return
+            job = self._job(problem, grant)
             self.folder.event("started", key=problem.key)
             reply = await self._tried(lane, problem, job)
-            self._settle(problem, job, reply)
+            self._settle(problem, reply)
 
-    def _job(self, problem: SuiteProblem) -> SearchJob | None:
-        """The search of a problem within what is left; None, and a stop, where that is nothing."""
+    async def _granted(self, problem: SuiteProblem) -> Grant | None:
+        """What the problem may use. Where the suite's budgets do not hold it, problems under way may give something
+        back; once there are none, that is the suite's end. None then, and where it was stopped."""
         settings, before = self.settings, self._begun.get(problem.key, NOTHING)
-        waiting = len(self._waiting) + 1
-        more = self._evaluations.reserve(problem.key, max(0, settings.budget - before.screened), waiting, 0)
-        if more is None or (settings.budget > before.screened and more < 1):
-            self._no_more("evaluations")
-            return None
         wish = settings.problem_max_cost
-        wish = max(0.0, wish - before.cost_usd) if wish is not None else None
-        cost = self._cost.reserve(problem.key, wish, waiting, 0.0 if wish == 0.0 else MIN_COST)
-        if cost is None:
-            self._evaluations.settle(problem.key, 0)
-            self._no_more("cost")
-            return None
+        while not self._stopping.is_set():
+            grant = self._purses.grant(
+                problem.key, max(0, settings.budget - before.screened),
+                None if wish is None else max(0.0, wish - before.cost_usd), len(self._waiting) + 1,
+            )  # fmt: skip
+            if isinstance(grant, Grant):
+                return grant
+            if not self._purses.busy:
+                self.stop = self.stop or grant
+                self._waiting.clear()
+                return None
+            await _any_of(self._settled, self._stopping)
+        return None
+
+    def _job(self, problem: SuiteProblem, grant: Grant) -> SearchJob:
+        settings, before = self.settings, self._begun.get(problem.key, NOTHING)
         retried = problem.key in self.folder.rows and self.folder.rows[problem.key].status != "crashed"
         run = None if retried else self.folder.run_of(problem)
         return SearchJob(
-            problem=problem, mode=settings.mode, policy=settings.policy, budget=before.screened + int(more),
+            problem=problem, mode=settings.mode, policy=settings.policy, budget=before.screened + grant.evaluations,
             verdicts=settings.verdicts, counters=settings.counters, minutes=settings.problem_minutes,
-            max_cost=None if cost == float("inf") else before.cost_usd + cost, price=settings.price,
+            max_cost=None if grant.cost_usd is None else before.cost_usd + grant.cost_usd, price=settings.price,
             seed=settings.seed, home=str(self.folder.home(problem).resolve()),
             resume=str(run.resolve()) if run is not None else None,
         )  # fmt: skip
-
-    def _no_more(self, why: Stop) -> None:
-        """A budget of the suite is used up: problems under way come to their end."""
-        self.stop = self.stop or why
-        self._waiting.clear()
 
     async def _tried(self, lane: Lane, problem: SuiteProblem, job: SearchJob) -> Reply:
         """The reply, where need be from a second process: the first may have died of something else."""
@@ -320,13 +323,14 @@ class Schedule:
         finally:
             stopping.cancel()
 
-    def _settle(self, problem: SuiteProblem, job: SearchJob, reply: Reply) -> None:
+    def _settle(self, problem: SuiteProblem, reply: Reply) -> None:
         """Books what the problem used, and writes its row."""
         before = self._begun.get(problem.key, NOTHING)
         row = reply.row
         used = spent_on(self.folder, problem) if row is None else Spent(row.screened, reply.cost_usd)
-        self._evaluations.settle(problem.key, max(0, used.screened - before.screened))
-        self._cost.settle(problem.key, max(0.0, used.cost_usd - before.cost_usd))
+        self._purses.settle(problem.key, used.screened - before.screened, used.cost_usd - before.cost_usd)
+        settled, self._settled = self._settled, asyncio.Event()
+        settled.set()
         if reply.machine is not None:
             self.fault = reply.machine
             self.ask_to_stop("machine")
@@ -356,3 +360,13 @@ class Schedule:
             key=problem.key, status="crashed", reason=why, screened=used.screened,
             run=str(run.relative_to(self.folder.folder)) if run is not None else None,
         )  # fmt: skip
+
+
+async def _any_of(*events: asyncio.Event) -> None:
+    """Until one of them is set."""
+    waiting = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for one in waiting:
+            one.cancel()

@@ -15,11 +15,14 @@ Wanted = Literal["best", "all", "none"]
 
 RENEWABLE = frozenset(
     {
-        "minutes", "max_cost", "max_evaluations", "workers", "gpus", "seats", "jobs", "retry", "resume",
-        "baselines_only", "price", "baselines",
+        "targets", "minutes", "max_cost", "max_evaluations", "workers", "gpus", "seats", "jobs", "retry", "resume",
+        "baselines_only", "price", "baselines", "max_autotune",
     }
 )  # fmt: skip
 """What every call may say anew; anything else a suite run keeps to its end."""
+
+
+_OF_THE_CALL = ("minutes", "retry")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,11 @@ def refuse_early(settings: SuiteSettings) -> None:
     for name, value in amounts.items():
         if value is not None and not isfinite(value):
             raise UserError(f"{name} {value}: give a number, or leave it out")
+    if settings.max_evaluations is not None and settings.max_evaluations < settings.budget:
+        told = f"--max-evaluations {settings.max_evaluations} is less than the {settings.budget} of one problem"
+        raise UserError(f"{told}: raise it, or lower --budget")
+    if (settings.max_cost or 0.0) < (settings.problem_max_cost or 0.0) and settings.max_cost is not None:
+        raise UserError(f"--max-cost {settings.max_cost} is less than --problem-max-cost {settings.problem_max_cost}")
     if settings.resume is None and not settings.targets:
         raise UserError("name the suite: `warpsmith bench FOLDER`, or --resume a suite run")
     if settings.gpus and settings.device == "cpu":
@@ -107,15 +115,14 @@ def as_before(settings: SuiteSettings, config: Mapping[str, Any], folder: Path) 
         value = getattr(settings, name, None)
         same = value.resolve() == folder.resolve().parent if isinstance(value, Path) else value == known.get(name)
         if not same:
-            option = name.replace("_", "-").removesuffix("s") if name == "filters" else name.replace("_", "-")
-            shown = "SUITE" if name == "targets" else f"--{option}"
+            shown = "--filter" if name == "filters" else f"--{name.replace('_', '-')}"
             raise UserError(
                 f"{folder} was made otherwise: {shown} {value} is given, the run has {known.get(name)}. Leave this out "
                 "to go on, or leave --resume out to start a new one"
             )
     # A limit of an earlier call is no limit of this one: a suite that stopped at its minutes is to go on.
     anew: dict[str, Any] = {
-        name: getattr(settings, name) for name in RENEWABLE if name in settings.given or name in ("minutes", "retry")
+        name: getattr(settings, name) for name in RENEWABLE if name in settings.given or name in _OF_THE_CALL
     }
     anew |= {"resume": folder, "given": settings.given, "baselines_only": settings.baselines_only}
     return replace(SuiteSettings(), **known | anew)

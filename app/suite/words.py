@@ -22,6 +22,9 @@ def summary_text(document: Mapping[str, Any]) -> str:
     spent = f"  {count(document['evaluations'], 'evaluation')}, {count(document['full_verdicts'], 'full verdict')}"
     parts = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in document["spent_s"].items())
     lines.append(f"{spent}, {document['search_seconds']:.0f} s of search ({parts})")
+    if document["failures"]:
+        failed = sorted(document["failures"].items(), key=lambda item: -item[1])
+        lines.append(f"  candidates that failed: {', '.join(f'{number} {status}' for status, number in failed)}")
     lines += _models(document["models"])
     lines += _speedups(document)
     lines += _failures(document)

@@ -86,7 +86,7 @@ static __device__ __forceinline__ void scan_tile(Value (&totals)[UNROLL], Value&
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS * ROWS) ${kernel}(${signature}) {
+extern "C" __global__ void __launch_bounds__(THREADS * ROWS, 1) ${kernel}(${signature}) {
     constexpr int SCRATCH = SCHEME == scheme_tree ? THREADS : WARPS;
     __shared__ Value scratch[2][ROWS * SCRATCH];
     const int thread = threadIdx.x % THREADS, team = threadIdx.x / THREADS;
@@ -118,7 +118,7 @@ extern "C" __global__ void __launch_bounds__(THREADS * ROWS) ${kernel}(${signatu
 #pragma unroll
             for (int j = 0; j < VECTOR; ++j) {
                 const Index s0 = first + j;
-                values[j] = s0 >= 0 && s0 < ${load.limit} ? ${load.text} : ${load.ctype}(0);
+                values[j] = s0 >= 0 && s0 < ${load.limit} ? ${load.text} : static_cast<${load.ctype}>(0);
             }
         }
     };

@@ -153,10 +153,10 @@ def _check_path(region: WindowRegion, values: Values) -> Invalid | None:
 def _check_share(region: WindowRegion, values: Values) -> Invalid | None:
     """Threads and outputs a thread that a dimension does not have."""
     g, tile = geometry(region), int(values["lanes"]) * int(values["items"])
-    if int(values["items"]) > 1 and tile >= 4 * max(g.w.out, 32):
+    if int(values["items"]) > 1 and tile >= 8 * max(g.w.out, 32):
         return Invalid(("items", "lanes"), "shape", f"a tile of {tile} for {g.w.out} outputs")
     for name, dim in (("rows", g.h), ("slices", g.d)):
-        if int(values[name]) > max(1, 2 * dim.out - 1):
+        if int(values[name]) > max(1, 4 * dim.out):
             return Invalid((name,), "shape", f"{values[name]} outputs of a dimension of {dim.out}")
     return None
 

@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 
-from warpsmith.agents.surrogate import FailureMap, Posterior, expected_improvement, fit, prior_scales
+from warpsmith.agents.belief import Memory
+from warpsmith.agents.policy import Trial
+from warpsmith.agents.space import Grid
+from warpsmith.agents.surrogate import Posterior, expected_improvement, fit, prior_scales
+from warpsmith.agents.synthetic import FormulaSpace
+from warpsmith.kernels.slots import Slot
 
 
 def surface(points: np.ndarray) -> np.ndarray:
@@ -99,9 +104,36 @@ def test_expected_improvement_matches_simulation() -> None:
 
 
 def test_failures_raise_the_chance_nearby_and_only_there() -> None:
-    points = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
-    failures = FailureMap(columns(np.array([[0.05, 0.5], [0.95, 0.5]])))
-    for point, failed in zip(points, [True, True, False, False], strict=True):
-        failures.observe(columns(point[None]), failed)
-    chance = failures.chance()
-    assert chance[0] > 0.5 > 0.2 > chance[1]
+    """Of the slots only the first says what fails; the belief has to find that out."""
+    slots = tuple(Slot(f"s{i}", "config", "choice", tuple(range(4)), 0, "") for i in range(4))
+    grid = Grid(FormulaSpace(slots, {}))
+    rng = np.random.default_rng(6)
+    points = grid.all_points()
+    tried = [points[i] for i in rng.choice(len(points), 30, replace=False)]
+    told = [Trial(grid.values(p), None if p[0] == 2 else 1.0 + sum(p)) for p in tried]
+    memory = Memory()
+    pool = memory.whole(grid)
+    assert pool is not None
+    survival = memory.belief(pool, told).survival
+    fails = pool.table[:, 0] == 2
+    assert survival[fails].mean() < 0.25
+    assert survival[~fails].mean() > 0.8
+    assert (memory.belief(pool, [t for t in told if t.cost is not None]).survival == 1.0).all()
+
+
+def test_what_is_kept_between_questions_changes_no_belief() -> None:
+    slots = tuple(Slot(f"s{i}", "config", "choice", tuple(range(5)), 0, "") for i in range(3))
+    grid = Grid(FormulaSpace(slots, {}))
+    points = grid.all_points()
+    order = np.random.default_rng(7).permutation(len(points))[:40]
+    told = [Trial(grid.values(points[i]), None if i % 7 == 0 else 1.0 + float(i % 11)) for i in order]
+    kept = Memory()
+    for length in (10, 11, 25, 40, 30, 31):
+        both = []
+        for memory in (kept, Memory()):
+            pool = memory.whole(grid)
+            assert pool is not None
+            found = memory.belief(pool, told[:length])
+            both.append((*found.posterior.predict(found.targets), found.survival))
+        for one, other in zip(*both, strict=True):
+            assert (one == other).all()

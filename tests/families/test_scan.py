@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import regions
 from lowering.graphs import captured, graph_of
@@ -66,6 +68,15 @@ def test_slot_values_compute_what_torch_does(function, compiler, spec_of, coveri
     spec = spec_of(FAMILY, case.region)
     for number, values in enumerate(covering(spec, 1)[:2]):
         assert_computes(compiler, case, spec.emit(values), shift=number == 1, poison=0xFF)
+
+
+@pytest.mark.parametrize("given", ["bf16[3,131]", "i64[3,131]"])
+def test_scans_of_other_types(given, compiler, spec_of):
+    case = replace(case_of("running_sum_before", given), tolerance=2e-2)
+    spec = spec_of(FAMILY, case.region)
+    values = spec.sensible() | {"vector": 8 if given.startswith("bf16") else 2, "unroll": 1}
+    assert spec.check(values) is None
+    assert_computes(compiler, case, spec.emit(values))
 
 
 def test_exclusive_scans_are_one_region():

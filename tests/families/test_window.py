@@ -97,6 +97,13 @@ def test_paths_compute_what_torch_does(function, values, compiler, spec_of):
     assert_computes(compiler, case, candidate, shift=function == "pool_of_relu_and_more", poison=0xFF)
 
 
+def test_windows_over_halves(compiler, spec_of):
+    case = replace(case_of("depthwise_plane", "f16[1,2,9,64]", "f16[2,1,3,3]"), tolerance=1e-2)
+    spec = spec_of(FAMILY, case.region)
+    assert spec.sensible()["vector"] == 4
+    assert_computes(compiler, case, spec.emit(spec.sensible()))
+
+
 def test_nan_wins_and_the_first_of_equals_is_told(compiler, spec_of):
     case = case_of("max_pool_places")
     x = case.inputs["in0"].clone()

@@ -27,12 +27,12 @@ class Traced:
 
 
 def graph_of(function: str, *shapes: str) -> OpGraph:
-    """The graph of a function of functions.py over float inputs, each given as `5,7,6`."""
+    """The graph of a function of functions.py over inputs, each given as `5,7,6` or, of another type, `f16[5,7,6]`."""
     return capture(_problem(function, shapes))
 
 
 def _problem(function: str, shapes: tuple[str, ...]) -> Problem:
-    inputs = " ".join(f"f32[{shape}]" for shape in shapes)
+    inputs = " ".join(shape if "[" in shape else f"f32[{shape}]" for shape in shapes)
     return load_problem(f"{FUNCTIONS}:{function}", inputs=inputs)
 
 

@@ -361,14 +361,13 @@ NOT_YET = {
     ),
     "branches on data": ("x if x.sum() > 0 else -x", {}, "depends on values"),
     "shape from data": ("x[x > 0]", {}, "depends on values"),
-    "int64 input": ("x * 2", {"inputs": "torch.arange(6)"}, "in0 is int64"),
+    "int16 input": ("x * 2", {"inputs": "torch.arange(6).to(torch.int16)"}, "in0 is int16"),
     "byte input": ("x + 1", {"inputs": "torch.ones(3).to(torch.uint8)"}, "in0 is uint8"),
-    "half input": ("x * 2", {"inputs": "torch.randn(6).half()"}, "in0 is float16"),
-    "bfloat16 input": ("x * 2", {"inputs": "torch.randn(6).bfloat16()"}, "in0 is bfloat16"),
-    "half parameter": (
+    "complex input": ("x * 2", {"inputs": "torch.randn(6).to(torch.complex64)"}, "in0 is complex64"),
+    "byte buffer": (
         "x * self.w",
-        {"init": "self.w = nn.Parameter(torch.randn(10).half())"},
-        "param:w is float16",
+        {"init": "self.register_buffer('w', torch.ones(10, dtype=torch.uint8))"},
+        "param:w is uint8",
     ),
     "number beside tensors": ("(x, 3)", {}, "Python value"),
 }

@@ -344,8 +344,10 @@ def test_callables_and_inputs_go_together(tmp_path: Path) -> None:
         load_problem(str(path), inputs="f32[3]")
 
 
-@pytest.mark.parametrize("dtype", ["f16", "bf16", "i32", "i64"])
-def test_dtypes_without_a_family_name_the_tensor(tmp_path: Path, dtype: str) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "name"), [("f16", "float16"), ("bf16", "bfloat16"), ("i32", "int32"), ("i64", "int64"), ("bool", "bool")]
+)
+def test_dtypes_of_inputs_reach_the_graph(tmp_path: Path, dtype: str, name: str) -> None:
     path = cases.write(tmp_path, "def f(x, y):\n    return x * y\n")
-    with pytest.raises(NotYetError, match="in1 is"):
-        captured(f"{path}:f", inputs=f"f32[3] {dtype}[3]")
+    graph = capture(load_problem(f"{path}:f", inputs=f"f32[3] {dtype}[3]"))
+    assert {leaf.ref: leaf.spec.dtype for leaf in graph.inputs.values()} == {"in0": "float32", "in1": name}

@@ -13,6 +13,9 @@ import pytest
 from support.command import forked
 from support.problems import problem
 
+from warpsmith.agents.llm.scripted.players import RandomLegal
+from warpsmith.agents.llm.scripted.server import ScriptedServer
+
 NOT_COVERED = "torch.linalg.matrix_exp(x @ x.T)"
 
 
@@ -68,6 +71,8 @@ def test_mistakes_are_told_before_anything_starts(tmp_path: Path, level: Path) -
         ("kb", "--retry", "lost"): "'lost' is no end",
         ("kb", "--device", "cpu", "--gpus", "0"): "leave one out",
         ("--resume", "kb"): "is no suite run",
+        ("kb", "--max-evaluations", "8"): "less than the 32 of one problem",
+        ("kb", "--max-cost", "1", "--problem-max-cost", "2"): "less than --problem-max-cost",
     }.items():
         done = bench(tmp_path, *words)
         assert done.returncode == 2, words
@@ -102,6 +107,40 @@ def test_a_suite_survives_kill_9_and_evaluates_nothing_twice(tmp_path: Path, lev
         asked = [(one["candidate"], one["status"] == "screened") for one in screened]
         assert len(set(asked)) == len(asked), run
     assert len(list((suite / "runs").glob("*/*"))) == 4
+
+
+@pytest.mark.slow
+def test_money_for_models_is_counted_over_problems_and_calls(tmp_path: Path, level: Path) -> None:
+    (level / "4_Tanh.py").write_text(problem("torch.tanh(x)"))
+    with ScriptedServer(player=RandomLegal(1)) as server:
+        words = (
+            "--policy",
+            f"chat:scripted@{server.base_url}",
+            "--price",
+            "1000/1000",
+            "--budget",
+            "6",
+            "--device",
+            "cpu",
+        )
+        first = bench(tmp_path, "kb", "--filter", "Relu", *words, "--max-cost", "100", "--workers", "1", "--json")
+        assert first.returncode == 0, first.stderr
+        spent = json.loads(first.stdout)["models"]
+        assert spent["cost_usd"] > 0
+        # A little more than one problem takes is left, and less than a whole budget for the next.
+        more = ("--max-cost", str(1.5 * spent["cost_usd"]), "--problem-max-cost", str(1.2 * spent["cost_usd"]))
+        second = bench(tmp_path, "kb", "--ids", "1,4", *words, *more, "--workers", "1", "--json")
+        document = json.loads(second.stdout)
+        assert (document["stop"], document["complete"], document["ended"]) == ("cost", False, 1)
+        suite = tmp_path / document["suite"]
+        (row,) = [json.loads(line) for line in lines(suite / "results.jsonl")]
+        assert 0 < row["models"]["cost_usd"] <= 1.2 * spent["cost_usd"]
+        calls = len(server.requests)
+        again = json.loads(bench(tmp_path, "--resume", document["suite"], "--json").stdout)
+        assert (again["stop"], again["ended"], len(server.requests)) == ("cost", 1, calls)
+        last = json.loads(bench(tmp_path, "--resume", document["suite"], "--max-cost", "1000", "--json").stdout)
+        assert (last["complete"], last["stop"]) == (True, None)
+        assert last["models"]["calls"] > document["models"]["calls"]
 
 
 def outcomes(out: Path) -> int:

@@ -117,11 +117,14 @@ def test_max_autotune_is_a_figure_of_its_sample(rows: dict[str, ProblemRow]) -> 
 
 
 def test_nothing_timed_means_no_speed_up(rows: dict[str, ProblemRow]) -> None:
-    emulated = {"L1-001_P": row(1, estimated_us=3.0, verified_on="emulator:sm_90", provenance="own", speedup={})}
+    emulated = {"L1-001_P": row(1, estimated_us=3.0, verified_on="emulator:sm_90", provenance="own")}
+    failed = {"compile_error": 1, "wrong": 2}
+    emulated["L1-002_P"] = row(2, status="unverified", failures=failed, reason="2 x wrong", family=None)
     summary = figures(manifest(1, 2), emulated, {})
     assert all(one["raw"] is None and one["failures_at_1"] is None for one in summary["speedups"].values())
     text = summary_text(summary | {"suite": "s", "device": "emulator:sm_90", "complete": False, "stop": "minutes"})
     assert "no speed-up is claimed" in text
+    assert "candidates that failed: 2 wrong, 1 compile_error" in text
     assert "--resume s" in text
     assert geomean([]) is None
 

@@ -1,13 +1,16 @@
 """Which problems a suite holds, however it is named."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
-from warpsmith.app.suite.command import tuned
+from warpsmith.app.suite.command import moved, opened, tuned
 from warpsmith.app.suite.presence import hold, wait_until_gone
 from warpsmith.app.suite.problems import find_problems, parse_choice
+from warpsmith.app.suite.records import SuiteManifest
+from warpsmith.app.suite.settings import SuiteSettings
 from warpsmith.kernels.errors import UserError
 
 
@@ -100,6 +103,29 @@ def test_the_autotuned_sample_has_its_share_of_every_level(tmp_path: Path) -> No
     assert tuned(problems, 6) == sample
     assert tuned(problems, 0) == ()
     assert len(tuned(problems, 500)) == 30
+
+
+def test_a_suite_run_finds_its_problems_in_another_place(kernelbench: Path, tmp_path: Path) -> None:
+    manifest = SuiteManifest(suite_id="s", created="", config={}, problems=find_problems([str(kernelbench / "level1")]))
+    shutil.move(kernelbench, tmp_path / "elsewhere")
+    found = moved(manifest, (str(tmp_path / "elsewhere"),))
+    assert [one.key for one in found.problems] == [one.key for one in manifest.problems]
+    assert all(Path(one.path).is_file() and "elsewhere" in one.path for one in found.problems)
+    (tmp_path / "elsewhere" / "level1" / "19_ReLU.py").unlink()
+    with pytest.raises(UserError, match="lacks 1 of the suite's problems \\(L1-019_ReLU"):
+        moved(manifest, (str(tmp_path / "elsewhere"),))
+
+
+def test_the_autotuned_sample_can_be_drawn_by_a_later_call(kernelbench: Path, tmp_path: Path) -> None:
+    settings = SuiteSettings(targets=(str(kernelbench),), out=tmp_path / "runs")
+    folder, _ = opened(settings)
+    assert folder.manifest().autotuned == ()
+    folder.close()
+    more = SuiteSettings(resume=folder.folder, max_autotune=2, given=frozenset({"resume", "max_autotune"}))
+    again, kept = opened(more)
+    with again:
+        assert len(again.manifest().autotuned) == 2
+        assert (kept.targets, kept.max_autotune) == (settings.targets, 2)
 
 
 def test_a_suite_waits_for_the_lanes_of_an_earlier_call(tmp_path: Path) -> None:

@@ -152,13 +152,27 @@ def test_minutes_end_a_call_and_not_the_suite(folder: SuiteFolder) -> None:
 
 def test_evaluations_of_the_whole_suite_are_counted_over_all_calls(folder: SuiteFolder) -> None:
     begun_run(folder, "a", outcomes=3)
-    lane = ScriptedLane()
-    schedule = run(folder, [lane], max_evaluations=6)
-    budgets = {job.problem.key: job.budget for job in lane.jobs if isinstance(job, SearchJob)}
-    # Three were spent on `a` before, whose budget is four in all; one more there leaves two for the next.
-    assert budgets == {"a": 4, "b": 2}
+    lanes = [ScriptedLane(), ScriptedLane()]
+    schedule = run(folder, lanes, max_evaluations=9)
+    budgets = {job.problem.key: job.budget for lane in lanes for job in lane.jobs if isinstance(job, SearchJob)}
+    # Three were spent on `a` before, whose budget is four in all; after one more there and four on `b`, one is left,
+    # which is no whole budget for `c`.
+    assert budgets == {"a": 4, "b": 4}
     assert schedule.stop == "evaluations"
     assert sorted(folder.rows) == ["a", "b"]
+    assert run(reopened(folder), lanes[:1], max_evaluations=12).stop is None
+
+
+def test_a_lane_waits_for_what_others_may_give_back(folder: SuiteFolder) -> None:
+    def frugal(job: Job) -> Reply:
+        assert isinstance(job, SearchJob)
+        reply = verified(job)
+        assert reply.row is not None
+        return reply.model_copy(update={"row": reply.row.model_copy(update={"screened": 1})})
+
+    # Four are set aside for each problem and one is used: six are enough for one at a time, and for all three.
+    assert run(folder, [ScriptedLane(frugal), ScriptedLane(frugal)], max_evaluations=6).stop is None
+    assert len(folder.rows) == 3
 
 
 def test_money_is_shared_among_the_problems_to_come(folder: SuiteFolder) -> None:
@@ -174,9 +188,9 @@ def test_money_is_shared_among_the_problems_to_come(folder: SuiteFolder) -> None
     lane = ScriptedLane(script)
     again = SuiteFolder.create("other", folder.folder.parent)
     again.write_manifest(folder.manifest())
-    costs = iter((0.5, 0.4))
+    costs = iter((0.3, 0.2))
     assert run(again, [lane], max_cost=0.9, problem_max_cost=0.5).stop == "cost"
-    assert [job.max_cost for job in lane.jobs if isinstance(job, SearchJob)] == pytest.approx([0.5, 0.4])
+    assert [job.max_cost for job in lane.jobs if isinstance(job, SearchJob)] == pytest.approx([0.5, 0.5])
 
 
 def test_baselines_come_before_their_problem_s_search_and_are_measured_once(folder: SuiteFolder) -> None:
@@ -233,8 +247,6 @@ def test_a_suite_run_keeps_its_settings(tmp_path: Path) -> None:
     assert kept.minutes is None
     with pytest.raises(UserError, match="--budget 3 is given, the run has 9"):
         as_before(SuiteSettings(budget=3, given=frozenset({"budget"})), config, tmp_path)
-    with pytest.raises(UserError, match="SUITE"):
-        as_before(SuiteSettings(targets=("y",), given=frozenset({"targets"})), config, tmp_path)
 
 
 def test_one_process_writes_a_suite_at_a_time(folder: SuiteFolder) -> None:

@@ -230,8 +230,12 @@ def backend_for(target: Target) -> Backend:
             _backends[key] = getattr(importlib.import_module(f"warpsmith.{module}"), function)()
         elif target.kind == "gpu":
             from warpsmith.sandbox.cuda.backend import CudaBackend
+            from warpsmith.sandbox.cuda.facts import identity
+            from warpsmith.sandbox.cuda.lock import exclusive
 
-            _backends[key] = CudaBackend(target.index)
+            # A context that comes into being disturbs what is timed in another.
+            with exclusive(identity(target.index).uuid, shared=True):
+                _backends[key] = CudaBackend(target.index)
         else:
             from warpsmith.sandbox.emulator.backend import EmulatorBackend
 
