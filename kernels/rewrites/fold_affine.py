@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from warpsmith.kernels.opgraph import NodeRef, OpGraph, OpNode
 from warpsmith.kernels.partition.slices import operands_of
-from warpsmith.kernels.rewrites.affine import along, chain_to, coefficients, times
+from warpsmith.kernels.rewrites.affine import Chain, along, chain_to, coefficients, times
 from warpsmith.kernels.rewrites.convolutions import affine_of, bias_of, convolution_of, scaled
 from warpsmith.kernels.rewrites.draft import Draft, uses
 
@@ -14,9 +14,9 @@ _ANCHORS = frozenset({"mm", "convolution"})
 def fold_affine(graph: OpGraph) -> OpGraph | None:
     """s (A B) + t = A (s B) + t and s (W * x) + t = (s W) * x + t, s and t with one value an output channel.
 
-    Holds for all finite values: s and t are whatever forward multiplies and adds, so running statistics and signs do not
-    matter. What is left is one call of a library that adds a vector itself. Only where no pointwise operator follows,
-    which could take the steps along; float32 and wider.
+    Holds for all finite values: s and t are whatever forward multiplies and adds, so running statistics and signs do
+    not matter. What is left is one call of a library that adds a vector itself. Only where no pointwise operator
+    follows, which could take the steps along; a transposed convolution has one group; float32 and wider.
     """
     used = uses(graph)
     followed = {name for node in graph.nodes if node.pattern == "pointwise" for name in operands_of(node)}
@@ -26,15 +26,13 @@ def fold_affine(graph: OpGraph) -> OpGraph | None:
         chain = chain_to(graph, NodeRef(node.name), used, _ANCHORS)
         if chain is None:
             continue
-        folded = _product(graph, node) if chain.anchor.op == "mm" else _convolution(graph, node)
+        folded = (_product if chain.anchor.op == "mm" else _convolution)(graph, node, chain)
         if folded is not None:
             return folded
     return None
 
 
-def _product(graph: OpGraph, node: OpNode) -> OpGraph:
-    chain = chain_to(graph, NodeRef(node.name), uses(graph), _ANCHORS)
-    assert chain is not None
+def _product(graph: OpGraph, node: OpNode, chain: Chain) -> OpGraph:
     draft = Draft(graph, node)
     left, right = chain.anchor.args
     affine = coefficients(draft, chain)
@@ -44,9 +42,7 @@ def _product(graph: OpGraph, node: OpNode) -> OpGraph:
     return draft.become("mm", left, weight) if bias is None else draft.become("addmm", bias, left, weight)
 
 
-def _convolution(graph: OpGraph, node: OpNode) -> OpGraph | None:
-    chain = chain_to(graph, NodeRef(node.name), uses(graph), _ANCHORS)
-    assert chain is not None
+def _convolution(graph: OpGraph, node: OpNode, chain: Chain) -> OpGraph | None:
     conv = convolution_of(graph, chain.anchor)
     if conv is None or (conv.transposed and conv.groups != 1):
         return None

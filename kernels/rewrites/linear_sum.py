@@ -12,8 +12,8 @@ _MM = frozenset({"mm"})
 def linear_sum(graph: OpGraph) -> OpGraph | None:
     """sum_n (s[n] (A B)[m, n] + t[n]) = sum_k A[m, k] (sum_n s[n] B[k, n]) + sum_n t[n].
 
-    Holds for all finite values; s and t are numbers or have one value a column. A matrix product becomes column sums of B and
-    one product with a vector. Only where nothing else reads the product, and in float32 and wider.
+    Holds for all finite values; s and t are numbers or have one value a column. A matrix product becomes column sums
+    of B and one product with a vector. Only where nothing else reads the product, and in float32 and wider.
     """
     used = uses(graph)
     for node in graph.nodes:

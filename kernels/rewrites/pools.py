@@ -12,7 +12,7 @@ from warpsmith.kernels.rewrites.convolutions import Convolution, affine_of, bias
 from warpsmith.kernels.rewrites.draft import Draft, uses
 from warpsmith.kernels.rewrites.taps import Fold, folded
 
-_POOLS = {"avg_pool1d": 1, "avg_pool2d": 2, "avg_pool3d": 3}
+_POOLS = {"avg_pool2d": 2, "avg_pool3d": 3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +29,9 @@ class _Pooled:
 def pool_first(graph: OpGraph) -> OpGraph | None:
     """pool(s (W x) + t) = s (W pool(x)) + t for a 1x1 convolution W.
 
-    Holds for all finite values: a mean over a window commutes with what is linear at each position, and the mean of t is t.
-    The pooling has no padding, rounds sizes down and divides by the window's size; the convolution has stride 1 and no
-    padding; s and t have one value a channel; nothing else reads what is pooled; float32 and wider.
+    Holds for all finite values: a mean over a window commutes with what is linear at each position, and the mean of t
+    is t. The pooling has no padding, rounds sizes down and divides by the window's size; the convolution has stride 1
+    and no padding; s and t have one value a channel; nothing else reads what is pooled; float32 and wider.
     """
     for found in _pooled(graph):
         conv = found.conv
@@ -53,10 +53,10 @@ def pool_fold(graph: OpGraph) -> OpGraph | None:
     """pool(s (W * x) + t) = W' * x + t, where W' sums the taps of W that each input element meets within a window,
     times s over the window's size.
 
-    Holds for all finite values. The pooling has no padding, rounds sizes down and divides by the window's size, so that each
-    window lies within the convolution's output. Of a transposed convolution the pooling's stride must be a multiple of
-    the convolution's in each dim, and it must have one group: it becomes an ordinary convolution. Nothing else reads
-    what is pooled; float32 and wider.
+    Holds for all finite values. The pooling has no padding, rounds sizes down and divides by the window's size, so that
+    each window lies within the convolution's output. Of a transposed convolution the pooling's stride must be a
+    multiple of the convolution's in each dim, and it must have one group: it becomes an ordinary convolution. Each new
+    tap sums an old one at least; nothing else reads what is pooled; float32 and wider.
     """
     for found in _pooled(graph):
         folds = _folds(graph, found)

@@ -37,10 +37,10 @@ class _Taps:
 def spatial_sum(graph: OpGraph) -> OpGraph | None:
     """sum_p (s (W * x)[p] + t) = s sum_k W[k] (sum of x over the positions that tap k reads) + P t.
 
-    Holds for all finite values. Taps that read the same positions share a sum; padding makes borders that some taps do not
-    read. Over all positions what is left is a product with summed weights; over some dims a convolution in the others,
-    whose channels are the sums. One group; an ordinary convolution has stride 1 in the summed dims; s and t have one
-    value a channel; nothing else reads what is summed; float32 and wider.
+    Holds for all finite values. Taps that read the same positions share a sum; padding makes borders that some taps do
+    not read. Over all positions what is left is a product with summed weights; over some dims a convolution in the
+    others, whose channels are the sums. One group; an ordinary convolution has stride 1 in the summed dims; at most 9
+    different sums; s and t have one value a channel; nothing else reads what is summed; float32 and wider.
     """
     used = uses(graph)
     for node in graph.nodes:

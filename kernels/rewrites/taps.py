@@ -30,7 +30,9 @@ class Fold:
     @property
     def full(self) -> bool:
         """Whether each new tap sums an old one: one of zeros would make NaN of an infinite input."""
-        return all(any(self.holds(tap, old) for old in range(self.taps)) for tap in range(self.count))
+        return self.count > 0 and all(
+            any(self.holds(tap, old) for old in range(self.taps)) for tap in range(self.count)
+        )
 
     def holds(self, tap: int, old: int) -> bool:
         """Whether a new tap sums an old one."""

@@ -13,7 +13,7 @@ _OF_ONE = frozenset({"sum", "prod", "amax", "amin"})
 def unit_reductions(graph: OpGraph) -> OpGraph | None:
     """sum, prod, max and min of one value are that value.
 
-    Holds for all values, NaN and infinities included, bit for bit.
+    Holds for all values, NaN and infinities included, bit for bit but for the sign of a zero.
     """
     used = uses(graph)
     for node in graph.nodes:
