@@ -72,7 +72,7 @@ class Plan:
 
     def describe(self) -> str:
         """The plan as text: floors, axes, every read, line, reduction and write."""
-        shape = "one " if not isinstance(self.region, Composite) else f"{len(self.region.parts)} parts, a "
+        shape = f"{_counted(self.region)}, a " if isinstance(self.region, Composite) else "one "
         head = [
             f"{self.name}: {shape}{self.kind} region of {len(self.nodes)} operators",
             f"  floor {self.floor_bytes:,} bytes, {self.flops:,} FLOPs ({self.intensity:.2f} FLOP/byte); "
@@ -126,6 +126,10 @@ def _ways(graph: OpGraph, device: DeviceModel) -> list[AnyRegion]:
         prices.of(parts.kernels[part.kernel].region).us for part in parts.parts if isinstance(part, KernelPart)
     )
     return [whole] if alone <= together else [parts, whole]
+
+
+def _counted(whole: Composite) -> str:
+    return "1 part" if len(whole.parts) == 1 else f"{len(whole.parts)} parts"
 
 
 def _composite_text(whole: Composite) -> list[str]:
