@@ -66,7 +66,8 @@ def linear_sum(draw: random.Random) -> Text:
 def spatial_sum(draw: random.Random) -> Text:
     rank, transposed = draw.randint(1, 3), draw.random() < 0.6
     given, results = draw.randint(1, 5), draw.randint(1, 5)
-    taps = [draw.randint(1, 3) for _ in range(rank)]
+    most = 3 if transposed or rank < 3 else 2
+    taps = [draw.randint(1, most) for _ in range(rank)]
     dilation = [draw.randint(1, 2) for _ in range(rank)]
     stride = [draw.randint(1, 3) if transposed else 1 for _ in range(rank)]
     padding = [
