@@ -10,9 +10,11 @@ from typing import Any
 @contextmanager
 def shapes_alone() -> Iterator[None]:
     """Keeps the tracer from walking through every step of a recurrent layer to know the shape of its result, which
-    takes a minute for 512 steps of six layers: a cell's state has the shape of the one before. The cells are functions of
-    torch._decomp that nothing but those shapes comes from; where a release has none, tracing takes longer. For one
-    thread at a time."""
+    takes a minute for 512 steps of six layers: a cell's state has the shape of the one before.
+
+    The cells are functions of torch._decomp that nothing but those shapes comes from; where a release has none, tracing
+    takes longer. For one thread at a time.
+    """
     from torch._decomp import decompositions
 
     known: Any = decompositions
