@@ -275,7 +275,7 @@ class _Converter:
         return graph, self.constants
 
     def _refuse_state(self, live: set[str]) -> None:
-        """Refuse what outlives the call: in-place changes, and tensors that forward assigns to the module. A buffer that
+        """Refuse what outlives the call: in-place changes, tensors that forward assigns to the module. A buffer that
         no output is computed from may change: the next call cannot tell."""
         read = {spec.target for spec in self.program.graph_signature.input_specs if spec.arg.name in live}
         # The tracer puts assigned attributes back, hence a call of its own.
