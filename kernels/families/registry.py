@@ -12,6 +12,7 @@ from warpsmith.kernels.families.global_reduce import GlobalReduceFamily
 from warpsmith.kernels.families.map import MapFamily
 from warpsmith.kernels.families.row import RowFamily
 from warpsmith.kernels.families.scan import ScanFamily
+from warpsmith.kernels.families.scan_column import ScanColumnFamily
 from warpsmith.kernels.families.window import WindowFamily
 from warpsmith.kernels.family import Family, KernelSpec, spec_for
 from warpsmith.kernels.region import OneRegion, Region
@@ -23,6 +24,7 @@ FAMILIES: tuple[Family, ...] = (
     ColumnFamily(),
     GlobalReduceFamily(),
     GemmFamily(),
+    ScanColumnFamily(),
     ScanFamily(),
     WindowFamily(),
 )
