@@ -20,6 +20,7 @@ from warpsmith.kernels.cost import estimate_us, floor_us
 from warpsmith.kernels.device import DeviceModel, model_for
 from warpsmith.kernels.errors import EnvironmentError_, NotYetError, UserError
 from warpsmith.kernels.families.registry import specs_for
+from warpsmith.kernels.families.rewritten import RewrittenFamily, after_rewrites
 from warpsmith.kernels.family import KernelSpec
 from warpsmith.kernels.opgraph import OpGraph
 from warpsmith.kernels.plan import Plan, plan
@@ -121,6 +122,7 @@ class Bench:
             self.problem.ref, self.problem.hash, self.machine.target, self.compiler, store=store, estimate=estimate,
             roof=roof, jobs=self.jobs, notify=notify, hidden=hidden, cross=self._cross(specs),
             insight=Insight(self.machine.model, self._profiled(counters)), foreign=self.foreign, limits=_limits(),
+            roofs=_roofs_after_rewrites(specs, self.machine),
         )  # fmt: skip
 
     def _profiled(self, counters: Wanted) -> Wanted:
@@ -142,7 +144,7 @@ class Bench:
 
 def _limits() -> Limits | None:
     """Deadlines of a run that shares its GPU: the turns of others, with their torch.compile, count towards them."""
-    return Limits(prepare_s=900.0, verify_s=600.0, time_s=900.0) if seats() > 1 else None
+    return Limits(prepare_s=900.0, verify_s=600.0, time_s=900.0) if (seats() or 1) > 1 else None
 
 
 def open_bench(
@@ -193,8 +195,13 @@ def _gpu() -> tuple[DeviceModel, str | None] | None:
 
 
 def specs_of(bench: Bench) -> dict[str, KernelSpec]:
-    """Search spaces by family name, the preferred first. UserError where nothing can be launched at this size."""
-    found = [spec for way in bench.plan().ways for spec in specs_for(way, bench.machine.model)]
+    """Search spaces by family name, the preferred first, those of the rewritten graph last. UserError where nothing can
+    be launched at this size."""
+    plan = bench.plan()
+    found = [spec for way in plan.ways for spec in specs_for(way, bench.machine.model)]
+    if plan.rewritten is not None:
+        after = [spec for way in plan.rewritten.ways for spec in specs_for(way, bench.machine.model)]
+        found += [after_rewrites(spec, plan.rewritten.rewrites) for spec in after]
     invalid = [spec.check(spec.naive) if spec.check(spec.sensible()) else None for spec in found]
     if all(reason is not None for reason in invalid):
         reasons = "; ".join(reason.message for reason in invalid if reason is not None)
@@ -211,6 +218,15 @@ def roof_for(specs: Mapping[str, KernelSpec], machine: Machine) -> Roof | None:
         return None
     region = next(iter(specs.values())).region
     return roof_of(floor_us(region, machine.model), machine.model)
+
+
+def _roofs_after_rewrites(specs: Mapping[str, KernelSpec], machine: Machine) -> dict[str, Roof]:
+    """By family: an exact rewrite may take fewer bytes and operations than the problem's own graph."""
+    return {
+        name: roof_of(floor_us(spec.region, machine.model), machine.model)
+        for name, spec in specs.items()
+        if isinstance(spec.family, RewrittenFamily)
+    }
 
 
 def versions(compiler: Compiler) -> dict[str, str]:

@@ -187,7 +187,9 @@ async def decide(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     writing = repair or _writing_round(context, state, left)
     if writing is not None:
         return {**choice, **_written_next(context, state, writing, left)}
-    histories = {i: wishes.history(context, state, i) for i in wishes.families(context, state)}
+    # A family without an open slot, a library call alone for instance, has had its one candidate at the start.
+    families = [i for i in wishes.families(context, state) if wishes.space_of(context, state, i).groups]
+    histories = {i: wishes.history(context, state, i) for i in families}
     if not histories:
         return {"next": "confirm", "stop": "exhausted"}
     spec, stayed = _family(state, histories)

@@ -9,6 +9,7 @@ from warpsmith.agents.freeform import FreeformSpace
 from warpsmith.agents.policy import Root, Trial
 from warpsmith.agents.space import RestrictedSpace, SearchSpace
 from warpsmith.graph.state import WHOLE, Context, SearchState, TrialRef
+from warpsmith.kernels.families.rewritten import RewrittenFamily
 from warpsmith.kernels.slots import Values
 
 FREEFORM_SPACE = FreeformSpace()
@@ -16,7 +17,8 @@ FAMILY = "family"
 """A pin of this name holds the planner to one family."""
 PRECISION = "precision"
 EXACT = "exact"
-"""The one value of a pin named `precision`: arithmetic stays as it was lowered, so no code slot is rewritten."""
+"""The one value of a pin named `precision`: arithmetic stays as it was lowered, so no code slot is rewritten, and no
+family of a rewritten graph is searched."""
 
 
 def space_of(context: Context, state: SearchState, spec: int) -> SearchSpace:
@@ -37,9 +39,10 @@ def space_of(context: Context, state: SearchState, spec: int) -> SearchSpace:
 
 def families(context: Context, state: SearchState) -> list[int]:
     """The families that may be searched; a pin on one that does not exist pins nothing."""
-    wanted = (state.get("pins") or {}).get(FAMILY)
-    everyone = range(len(context.spaces))
-    return [i for i in everyone if context.spaces[i].name == wanted] or list(everyone)
+    pins = state.get("pins") or {}
+    wanted, exact = pins.get(FAMILY), PRECISION in pins
+    everyone = [i for i, spec in enumerate(context.specs) if not (exact and isinstance(spec.family, RewrittenFamily))]
+    return [i for i in everyone if context.spaces[i].name == wanted] or everyone
 
 
 def whole_allowed(state: SearchState) -> bool:

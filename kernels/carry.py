@@ -6,11 +6,13 @@ import re
 
 from warpsmith.kernels.composite import AnyRegion, Composite
 from warpsmith.kernels.errors import NotYetError
+from warpsmith.kernels.families.rewritten import RewrittenFamily
 from warpsmith.kernels.family import KernelSpec, spec_for
 from warpsmith.kernels.lowering.lower import lower
 from warpsmith.kernels.opgraph import OpGraph
 from warpsmith.kernels.partition.compose import recomposed
 from warpsmith.kernels.records import Candidate
+from warpsmith.kernels.rewrites.registry import rewritten
 from warpsmith.kernels.slots import Values
 
 _NUMBER = re.compile(r"(?<![\w.])(?P<value>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)(?P<suffix>[fFuUlL]*)(?![\w.])")
@@ -20,7 +22,8 @@ def is_of(spec: KernelSpec, candidate: Candidate) -> bool:
     """Whether a candidate is what its slot values say, in this search space."""
     if candidate.family != spec.family.name or spec.check(candidate.values) is not None:
         return False
-    return spec.emit(candidate.values).id == candidate.id
+    made = spec.emit(candidate.values)
+    return (made.id, made.precision_class) == (candidate.id, candidate.precision_class)
 
 
 def edited_slots(spec: KernelSpec, candidate: Candidate) -> list[str]:
@@ -32,7 +35,7 @@ def edited_slots(spec: KernelSpec, candidate: Candidate) -> list[str]:
 def carried(spec: KernelSpec, candidate: Candidate, graph: OpGraph) -> Candidate | str:
     """The candidate for the same computation at other sizes, or why there is none: it is no region or not cut alike
     there, the family cannot compute it, its slots differ, the combination is not valid, or an edit cannot be carried
-    over."""
+    over. Rewrites are applied again."""
     family = spec.family
     try:
         region = _region_at(spec, graph)
@@ -58,6 +61,8 @@ def carried(spec: KernelSpec, candidate: Candidate, graph: OpGraph) -> Candidate
 
 
 def _region_at(spec: KernelSpec, graph: OpGraph) -> AnyRegion:
+    if isinstance(spec.family, RewrittenFamily):
+        graph = rewritten(graph, spec.family.rewrites)
     if isinstance(spec.region, Composite):
         return recomposed(graph, spec.device, spec.region)
     return lower(graph)

@@ -28,7 +28,7 @@ def interpret(
         values[name] = _as_dtype(values[name], leaf.spec.dtype, precision)
     last_use = _last_uses(graph)
     for node in graph.nodes:
-        values[node.name] = _evaluate(node, values, precision)
+        values[node.name] = evaluated(node, values, precision)
         for name in last_use.get(node.name, ()):
             del values[name]
     return [values[ref.name] for ref in graph.outputs]
@@ -69,10 +69,13 @@ def _names(arguments: Any) -> list[str]:
     return [leaf.name for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, NodeRef)]
 
 
-def _evaluate(node: OpNode, values: Mapping[str, Tensor], precision: torch.dtype | None) -> Tensor:
+def evaluated(
+    node: OpNode, values: Mapping[str, Tensor], precision: torch.dtype | None = None, device: torch.device | None = None
+) -> Tensor:
+    """The value of one node; without a device, constants lie where the values do."""
     args = pytree.tree_map_only(NodeRef, lambda ref: values[ref.name], node.args)
     kwargs = pytree.tree_map_only(NodeRef, lambda ref: values[ref.name], dict(node.kwargs))
-    device = next((value.device for value in values.values()), torch.device("cpu"))
+    device = device or next((value.device for value in values.values()), torch.device("cpu"))
     held = _held(node.out.dtype, precision)
     if node.op == "full":
         return torch.full(args[0], args[1], dtype=held, device=device)

@@ -12,6 +12,7 @@ from warpsmith.kernels.opgraph import OpGraph
 from warpsmith.kernels.partition.compose import compose
 from warpsmith.kernels.partition.price import Prices, canonical
 from warpsmith.kernels.region import Axis, Line, Load, MatmulRegion, OneRegion, Region, ScanRegion, Store, WindowRegion
+from warpsmith.kernels.rewrites.choose import Rewritten, chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ class Plan:
     flops: int
     others: tuple[AnyRegion, ...] = ()
     """Other ways to compute the same, worth a search as well."""
+    rewritten: Rewritten | None = None
+    """Ways to compute another graph that gives the same in real arithmetic, where the cost model has them cheaper."""
 
     @property
     def ways(self) -> tuple[AnyRegion, ...]:
@@ -69,7 +72,7 @@ class Plan:
 
     def describe(self) -> str:
         """The plan as text: floors, axes, every read, line, reduction and write."""
-        shape = "one " if not isinstance(self.region, Composite) else f"{len(self.region.parts)} parts, a "
+        shape = f"{_counted(self.region)}, a " if isinstance(self.region, Composite) else "one "
         head = [
             f"{self.name}: {shape}{self.kind} region of {len(self.nodes)} operators",
             f"  floor {self.floor_bytes:,} bytes, {self.flops:,} FLOPs ({self.intensity:.2f} FLOP/byte); "
@@ -77,19 +80,28 @@ class Plan:
         ]
         region = self.region
         body = _composite_text(region) if isinstance(region, Composite) else _body_text(region)
-        return "\n".join(head + [f"  {line}" for line in body])
+        return "\n".join(head + [f"  {line}" for line in body + self._rewritten_text()])
+
+    def _rewritten_text(self) -> list[str]:
+        if self.rewritten is None:
+            return []
+        way = self.rewritten.ways[0]
+        body = _composite_text(way) if isinstance(way, Composite) else _body_text(way)
+        return [f"or rewritten by {', '.join(self.rewritten.rewrites)}", *(f"  {line}" for line in body)]
 
 
 def plan(graph: OpGraph, name: str = "region0", *, device: DeviceModel | None = None) -> Plan:
     """The plan of a graph. Without a device it is one region; with one also several, where one does not do or the cost
-    model has several cheaper. Raises NotYetError naming the node that is in the way."""
-    region, *others = [lower(graph)] if device is None else _ways(graph, device)
+    model has several cheaper, and those of the graph after the rewrites that pay. Raises NotYetError naming the node
+    that is in the way."""
+    ways = [lower(graph)] if device is None else _ways(graph, device)
+    rewritten = None if device is None else chosen(graph, ways, lambda other: _ways(other, device), device)
     nodes = tuple(
         NodeFacts(n.name, n.op, n.pattern, n.out.shape, n.out.dtype, n.flops, n.bytes_moved, n.source)
         for n in live_nodes(graph)
     )
     unfused = sum(node.bytes_moved for node in nodes)
-    return Plan(name, nodes, region, graph.floor_bytes, unfused, graph.flops, tuple(others))
+    return Plan(name, nodes, ways[0], graph.floor_bytes, unfused, graph.flops, tuple(ways[1:]), rewritten)
 
 
 def _ways(graph: OpGraph, device: DeviceModel) -> list[AnyRegion]:
@@ -114,6 +126,10 @@ def _ways(graph: OpGraph, device: DeviceModel) -> list[AnyRegion]:
         prices.of(parts.kernels[part.kernel].region).us for part in parts.parts if isinstance(part, KernelPart)
     )
     return [whole] if alone <= together else [parts, whole]
+
+
+def _counted(whole: Composite) -> str:
+    return "1 part" if len(whole.parts) == 1 else f"{len(whole.parts)} parts"
 
 
 def _composite_text(whole: Composite) -> list[str]:

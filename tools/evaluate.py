@@ -4,7 +4,7 @@ candidate."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self
@@ -78,10 +78,12 @@ class Evaluator:
         cross: CrossExaminer | None = None,
         insight: Insight | None = None,
         foreign: Foreign | None = None,
+        roofs: Mapping[str, Roof] | None = None,
     ) -> None:
         """`jobs` emulator processes work side by side; a GPU has one. With `hidden`, full verdicts hold at other shapes
         as well; with `cross`, the emulator is asked about what a GPU accepts; `foreign` looks at the plans of
-        candidates that no template made, and estimates them."""
+        candidates that no template made, and estimates them. `roofs`: of families that compute a rewritten graph, by
+        name; `roof` is every other candidate's."""
         self.problem = problem
         self.problem_hash = problem_hash
         self.target = target
@@ -89,6 +91,7 @@ class Evaluator:
         self.store = store
         self.estimate = estimate
         self.roof = roof
+        self.roofs = dict(roofs or {})
         self.baselines = baselines
         self.limits = limits or Limits()
         self.hidden = hidden
@@ -293,7 +296,7 @@ class Evaluator:
         if timing is None:
             failure = Failure(stage="infrastructure", kind="no_samples", message="no sample was taken in time")
             return outcomes.failed(outcome, failure)
-        outcome = outcomes.timed(outcome, timing, raw.notes, self.roof)
+        outcome = outcomes.timed(outcome, timing, raw.notes, self.roofs.get(candidate.family, self.roof))
         if outcome.correct:
             self._incumbent_us = min(timing.time_us.p50, self._incumbent_us or timing.time_us.p50)
         return await self._explained(worker, outcome, candidate, report) if outcome.status == "ok" else outcome

@@ -19,9 +19,10 @@ _AGAIN_S = 30.0
 Notify = Callable[[str, dict[str, Any]], None]
 
 
-def seats() -> int:
-    """How many runs share a GPU; 1 where a run has it to itself."""
-    return int(positive_number(VARIABLE, "give a whole number of at least 1, or unset it", least=1.0) or 1)
+def seats() -> int | None:
+    """How many runs of a suite share a GPU; None where a run has it to itself."""
+    found = positive_number(VARIABLE, "give a whole number of at least 1, or unset it", least=1.0)
+    return None if found is None else int(found)
 
 
 class Lease:
@@ -38,8 +39,8 @@ class Lease:
 
         count = seats()
         try:
-            await self._first([("run", count > 1)], notify, take)
-            if count > 1 and seat:
+            await self._first([("run", count is not None)], notify, take)
+            if count is not None and seat:
                 await self._first([(f"seat{number}", False) for number in range(count)], notify, take)
         except BaseException:
             self.give_back()
@@ -56,7 +57,7 @@ class Lease:
                 if handle is not None:
                     self._handles.append(handle)
                     return
-            if notify is not None and (not said or (time.monotonic() - said > _AGAIN_S and VARIABLE in os.environ)):
+            if notify is not None and (not said or (seats() is not None and time.monotonic() - said > _AGAIN_S)):
                 notify("phase", {"text": "another run has the GPU; waiting for it to end"})
                 said = time.monotonic()
             await asyncio.sleep(_STEP_S)

@@ -7,7 +7,8 @@ import contextlib
 import hashlib
 import signal
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,14 @@ from warpsmith.app.suite.wire import Setup
 from warpsmith.app.suite.words import summary_text
 from warpsmith.kernels.errors import EnvironmentError_, UserError
 from warpsmith.kernels.records import SCHEMA_VERSION
+from warpsmith.sandbox.cuda.lock import give_back, take
 from warpsmith.tools.measurement.baseline_records import BaselineFolder
 from warpsmith.tools.runs.store import utc_now
 
 GPU_LANES = 12
 """Problems under way on one GPU: a few hold it, the others are read, traced and compiled meanwhile."""
 CPU_LANES = 4
+_STEP_S = 5.0
 NOTHING_VERIFIED, BUDGET_ENDED = 1, 3
 
 
@@ -51,12 +54,13 @@ def run_bench(settings: SuiteSettings, display: Display) -> int:
         lanes = _lanes(settings, folder.folder)
         schedule = Schedule(folder, settings, lanes, watcher, str(_baselines(settings)))
         try:
-            asyncio.run(_run(schedule))
+            with only_suite(_gpus(settings), display):
+                heard = asyncio.run(_run(schedule))
         finally:
             summary = write_files(folder.folder, folder.manifest(), folder.rows, folder.baselines)
         document = _document(folder, schedule, summary)
         display.result(document, summary_text(document))
-        return _exit_code(schedule, summary)
+        return _exit_code(schedule, summary, heard)
 
 
 def opened(settings: SuiteSettings) -> tuple[SuiteFolder, SuiteSettings]:
@@ -125,7 +129,8 @@ def _baselines(settings: SuiteSettings) -> Path:
 def _lanes(settings: SuiteSettings, folder: Path) -> list[Lane]:
     """As many as cores and GPUs allow, spread over the GPUs; none is started yet."""
     jobs = settings.jobs or default_jobs()
-    on_gpu = settings.device != "cpu" and _gpu_here()
+    found = _gpus(settings)
+    on_gpu = bool(found)
     gpus: tuple[int | None, ...] = (settings.gpus or (None,)) if on_gpu else (None,)
     if settings.gpus and not on_gpu:
         raise EnvironmentError_("no usable NVIDIA GPU here: `warpsmith doctor` says why; or leave --gpus out")
@@ -144,23 +149,40 @@ def _lanes(settings: SuiteSettings, folder: Path) -> list[Lane]:
     return [LaneProcess(n, setup, logs / f"lane{n}.log", gpu=gpus[n % len(gpus)]) for n in range(count)]
 
 
-def _gpu_here() -> bool:
+def _gpus(settings: SuiteSettings) -> list[str]:
+    """The UUIDs of the GPUs that are wanted and there; none where candidates run in the emulator."""
     from warpsmith.sandbox.cuda.driver import DriverError, driver
 
+    if settings.device == "cpu":
+        return []
     try:
-        driver().name(0)
+        return [driver().uuid(number) for number in settings.gpus or (0,)]
     except (DriverError, EnvironmentError_, OSError):
-        return False
-    return True
+        return []
 
 
-async def _run(schedule: Schedule) -> None:
-    """The schedule, with signals: the first stops it in order, the next ends it at once."""
+@contextlib.contextmanager
+def only_suite(uuids: Sequence[str], display: Display) -> Iterator[None]:
+    """One suite at a time works on a GPU: what one compiles would disturb what another times."""
+    with contextlib.ExitStack() as held:
+        for uuid in sorted(uuids):
+            while (handle := take(uuid, purpose="suite")) is None:
+                display.phase("another suite has the GPU; waiting for it to end")
+                time.sleep(_STEP_S)
+            held.callback(give_back, handle)
+        yield
+
+
+async def _run(schedule: Schedule) -> str | None:
+    """The schedule, with signals: the first stops it in order, the next ends it at once. The first one's name."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
 
-    def heard() -> None:
-        if schedule.stop == "interrupted":
+    names: list[str] = []
+
+    def heard(number: int) -> None:
+        names.append(signal.Signals(number).name)
+        if len(names) > 1:
             task.cancel()
             return
         schedule.show.note("stopping after the steps under way; Ctrl-C once more stops at once")
@@ -170,12 +192,13 @@ async def _run(schedule: Schedule) -> None:
         try:
             await schedule.run()
         except asyncio.CancelledError:
-            if schedule.stop != "interrupted":
+            if len(names) < 2:
                 raise
+    return names[0] if names else None
 
 
 @contextlib.contextmanager
-def _handled(loop: asyncio.AbstractEventLoop, heard: Any) -> Iterator[None]:
+def _handled(loop: asyncio.AbstractEventLoop, heard: Callable[[int], None]) -> Iterator[None]:
     """What a parent ignores stays ignored."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -183,7 +206,7 @@ def _handled(loop: asyncio.AbstractEventLoop, heard: Any) -> Iterator[None]:
     numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not signal.SIG_IGN]
     before = {number: signal.getsignal(number) for number in numbers}
     for number in numbers:
-        loop.add_signal_handler(number, heard)
+        loop.add_signal_handler(number, heard, number)
     try:
         yield
     finally:
@@ -201,10 +224,10 @@ def _document(folder: SuiteFolder, schedule: Schedule, summary: dict[str, Any]) 
     }  # fmt: skip
 
 
-def _exit_code(schedule: Schedule, summary: dict[str, Any]) -> int:
+def _exit_code(schedule: Schedule, summary: dict[str, Any], heard: str | None) -> int:
     """As in docs/interface.md."""
-    if schedule.stop == "interrupted":
-        return interrupt_code()
+    if heard is not None:
+        return interrupt_code(heard)
     if summary["statuses"].get("verified") or schedule.settings.baselines_only:
         return 0
     return BUDGET_ENDED if schedule.stop is not None else NOTHING_VERIFIED

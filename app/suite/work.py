@@ -39,7 +39,7 @@ def work(job: Job, desk: Desk, display: Display) -> Reply:
         return Reply(machine=str(error))
     except WarpsmithError as error:
         return Reply(failure=f"{type(error).__name__}: {error}"[:2000])
-    return _reply(job, bench, finished)
+    return reply_of(job, bench, finished)
 
 
 def _settings(job: SearchJob) -> OptimizeSettings:
@@ -50,13 +50,16 @@ def _settings(job: SearchJob) -> OptimizeSettings:
     )  # fmt: skip
 
 
-def _reply(job: SearchJob, bench: Bench, finished: Finished) -> Reply:
+def reply_of(job: SearchJob, bench: Bench, finished: Finished) -> Reply:
     """What a search came to; one that was told to stop has no row yet."""
     row = row_of(job.problem.key, bench.problem.hash, finished.folder, Path(job.home).parent.parent)
     used = row.models
     reply = Reply(cost_usd=(used.cost_usd or 0.0) if used else 0.0, screened=finished.result.screened)
     if finished.result.interrupted:
         return reply.model_copy(update={"stopped": True})
+    if finished.result.stop == "server":
+        # The search ended with what it had, and goes on where it stopped once the server is back.
+        return reply.model_copy(update={"machine": f"the models' server cannot be used any more ({job.problem.key})"})
     if finished.result.best is None and set(row.failures) == {INFRASTRUCTURE}:
         # The machine failed, and nothing was learnt of the problem.
         return reply.model_copy(update={"failure": row.worst or INFRASTRUCTURE})

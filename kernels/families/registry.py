@@ -10,12 +10,14 @@ from warpsmith.kernels.families.composer import ComposerFamily
 from warpsmith.kernels.families.gemm import GemmFamily
 from warpsmith.kernels.families.global_reduce import GlobalReduceFamily
 from warpsmith.kernels.families.map import MapFamily
+from warpsmith.kernels.families.rewritten import JOINT, RewrittenFamily
 from warpsmith.kernels.families.row import RowFamily
 from warpsmith.kernels.families.scan import ScanFamily
 from warpsmith.kernels.families.scan_column import ScanColumnFamily
 from warpsmith.kernels.families.window import WindowFamily
 from warpsmith.kernels.family import Family, KernelSpec, spec_for
 from warpsmith.kernels.region import OneRegion, Region
+from warpsmith.kernels.rewrites.registry import are_rewrites
 from warpsmith.kernels.slot_text import MAX_CHARACTERS
 
 FAMILIES: tuple[Family, ...] = (
@@ -39,17 +41,25 @@ _LONG = 2**15
 
 
 def family_named(name: str) -> Family:
-    """The family of that name. Raises UserError."""
-    for family in ALL:
-        if family.name == name:
-            return family
+    """The family of that name, `FAMILY+REWRITE` for that of a rewritten graph. Raises UserError."""
+    found = _found(name)
+    if found is not None:
+        return found
     known = ", ".join(family.name for family in ALL)
     raise UserError(f"no family named {name!r}: known are {known}")
 
 
 def is_template(name: str) -> bool:
     """Whether a candidate's `family` is one of ours, so that its fixed text is too."""
-    return any(family.name == name for family in ALL)
+    return _found(name) is not None
+
+
+def _found(name: str) -> Family | None:
+    base, *rewrites = name.split(JOINT)
+    family = next((family for family in ALL if family.name == base), None)
+    if family is None or not are_rewrites(rewrites):
+        return None
+    return RewrittenFamily(family, rewrites) if rewrites else family
 
 
 def opt_ins(name: str) -> frozenset[str]:
@@ -57,7 +67,7 @@ def opt_ins(name: str) -> frozenset[str]:
 
     A family that has none need not say so; a name that is no family's (`freeform`) has none.
     """
-    return frozenset(kind for family in FAMILIES if family.name == name for kind in getattr(family, "opts_in", ()))
+    return frozenset(getattr(_found(name), "opts_in", ()))
 
 
 def families_for(region: AnyRegion, device: DeviceModel | None = None) -> tuple[Family, ...]:

@@ -208,13 +208,19 @@ def test_a_suite_s_runs_share_a_gpu_and_others_have_it_whole(tmp_path, monkeypat
         assert not await taken(third)
         # Who holds little for moments needs no seat.
         assert await taken(third, seat=False)
-        monkeypatch.setenv("WARPSMITH_GPU_SEATS", "1")
+        monkeypatch.delenv("WARPSMITH_GPU_SEATS")
         assert not await taken(whole)
         for one in (first, second, third):
             one.give_back()
         assert await taken(whole)
-        monkeypatch.setenv("WARPSMITH_GPU_SEATS", "2")
+        monkeypatch.setenv("WARPSMITH_GPU_SEATS", "1")
         assert not await taken(first)
+        whole.give_back()
+        # With one seat, those that hold little still go side by side.
+        assert await taken(first)
+        assert not await taken(second)
+        assert await taken(second, seat=False)
+        assert await taken(third, seat=False)
 
     asyncio.run(go())
     monkeypatch.setenv("WARPSMITH_GPU_SEATS", "none")

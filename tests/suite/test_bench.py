@@ -87,13 +87,15 @@ def test_a_suite_survives_kill_9_and_evaluates_nothing_twice(tmp_path: Path, lev
     environment = os.environ | {"WARPSMITH_CACHE": str(tmp_path / "cache")}
     words = ["bench", "kb", "--budget", "6", "--device", "cpu", "--workers", "2", "--out", "out"]
     suite = None
-    for evaluated in (2, 5, 9, 14):
+    ends = {2: signal.SIGKILL, 5: signal.SIGKILL, 9: signal.SIGTERM, 14: signal.SIGKILL}
+    for evaluated, number in ends.items():
         command = [sys.executable, "-P", "-m", "warpsmith", *(words if suite is None else ["bench", "--resume", suite])]
         process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL)
         while process.poll() is None and outcomes(tmp_path / "out") < evaluated:
             time.sleep(0.1)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.send_signal(number)
+        # In order, the code is the one that a shell gives to a process that the signal ended.
+        assert process.wait() == (143 if number == signal.SIGTERM else -signal.SIGKILL)
         suite = next((tmp_path / "out").iterdir())
     done = bench(tmp_path, "--resume", suite or "", "--json")
     assert done.returncode == 0, done.stderr

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from warpsmith.app.suite.command import moved, opened, tuned
+from warpsmith.app.display import QuietDisplay
+from warpsmith.app.suite.command import moved, only_suite, opened, tuned
 from warpsmith.app.suite.presence import hold, wait_until_gone
 from warpsmith.app.suite.problems import find_problems, parse_choice
 from warpsmith.app.suite.records import SuiteManifest
 from warpsmith.app.suite.settings import SuiteSettings
 from warpsmith.kernels.errors import UserError
+from warpsmith.sandbox.cuda.lock import take
 
 
 @pytest.fixture
@@ -126,6 +128,19 @@ def test_the_autotuned_sample_can_be_drawn_by_a_later_call(kernelbench: Path, tm
     with again:
         assert len(again.manifest().autotuned) == 2
         assert (kept.targets, kept.max_autotune) == (settings.targets, 2)
+
+
+def test_one_suite_at_a_time_works_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WARPSMITH_LOCKS", str(tmp_path))
+    with only_suite(["b", "a"], QuietDisplay()):
+        assert take("a", purpose="suite") is None
+        assert take("b", purpose="suite") is None
+        with only_suite(["c"], QuietDisplay()):
+            pass
+    for uuid in ("a", "b"):
+        handle = take(uuid, purpose="suite")
+        assert handle is not None
+        os.close(handle)
 
 
 def test_a_suite_waits_for_the_lanes_of_an_earlier_call(tmp_path: Path) -> None:

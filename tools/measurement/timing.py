@@ -222,7 +222,7 @@ def _doubts(null_test: Speedup | None, sampler: Sampler) -> list[str]:
         found.append(f"a baseline against itself gives {null_test.value:.3f} here: smaller differences mean nothing")
     if sampler.dropped:
         found.append(f"{len(sampler.dropped)} rounds left out: {', '.join(sorted(set(sampler.dropped)))}")
-    if sampler.backend.health.strangers() >= seats():
+    if sampler.backend.health.strangers() >= (seats() or 1):
         found.append("another process computes on this GPU: times may be longer than they should be")
     return found
 

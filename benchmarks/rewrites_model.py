@@ -1,0 +1,105 @@
+"""Writes what exact rewrites save by the cost model, at the sizes that problems declare. Estimates, no measurement.
+
+usage: python benchmarks/rewrites_model.py KERNELBENCH [--levels 2,3] [--arch sm_90] > docs/results/rewrites_model.md
+
+KERNELBENCH: a folder with levelN/NNN_Name.py. Listed are the problems in which the planner offers a rewritten way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import exp, log
+from pathlib import Path
+
+from warpsmith.kernels.capture import capture
+from warpsmith.kernels.device import DeviceModel, model_for
+from warpsmith.kernels.errors import NotYetError, UserError
+from warpsmith.kernels.plan import plan
+from warpsmith.kernels.problem import load_problem
+from warpsmith.kernels.rewrites.choose import least_us
+from warpsmith.kernels.rewrites.registry import REWRITES
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One problem with and without rewrites."""
+
+    name: str
+    rewrites: tuple[str, ...]
+    before_us: float
+    after_us: float
+    flops: tuple[int, int]
+    """Of the graph before and after."""
+
+    @property
+    def ratio(self) -> float:
+        """Times less by the model."""
+        return self.before_us / self.after_us
+
+
+def row_of(path: Path, device: DeviceModel) -> Row | None:
+    """The problem's row; None where no rewrite pays or nothing is planned."""
+    try:
+        graph = capture(load_problem(str(path)))
+        found = plan(graph, device=device)
+    except (UserError, NotYetError) as error:
+        print(f"{path.name}: {error}", file=sys.stderr)
+        return None
+    after = found.rewritten
+    if after is None:
+        return None
+    name = f"{path.parent.name.removeprefix('level')}/{path.stem.replace('_', ' ', 1)}"
+    before_us, after_us = least_us(found.ways, device), least_us(after.ways, device)
+    return Row(name, after.rewrites, before_us, after_us, (graph.flops, after.graph.flops))
+
+
+def problems(folder: Path, levels: Sequence[str]) -> Iterator[Path]:
+    """Files by level and number."""
+    for level in levels:
+        yield from sorted((folder / f"level{level}").glob("*.py"), key=lambda path: int(path.name.split("_")[0]))
+
+
+def table(rows: Sequence[Row], device: DeviceModel, tried: int) -> list[str]:
+    """Markdown."""
+    lines = [
+        "# What exact rewrites save by the cost model",
+        "",
+        f"Written by `benchmarks/rewrites_model.py`. **Estimated**, not measured: the cost model of {device.name} "
+        f"({device.arch}), declared sizes, eval mode, each family's prior, libraries at 80 % of the FP32 peak or the "
+        f"copy rate. {tried} problems were planned; in {len(rows)} a rewritten way is offered. What each rewrite is: "
+        "[docs/rewrites.md](../rewrites.md).",
+        "",
+        "| problem | rewrites | without, us | with, us | ratio | GFLOP without | with |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {row.name} | {', '.join(row.rewrites)} | {row.before_us:,.0f} | {row.after_us:,.0f} | {row.ratio:.1f} | "
+        f"{row.flops[0] / 1e9:,.2f} | {row.flops[1] / 1e9:,.2f} |"
+        for row in rows
+    ]
+    lines += ["", "| rewrite | problems | geometric mean of their ratios |", "|---|---|---|"]
+    for rewrite in REWRITES:
+        ratios = [row.ratio for row in rows if rewrite.name in row.rewrites]
+        mean = f"{exp(sum(map(log, ratios)) / len(ratios)):.1f}" if ratios else "–"
+        lines.append(f"| {rewrite.name} | {len(ratios)} | {mean} |")
+    return lines
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--levels", default="1,2,3")
+    parser.add_argument("--arch", default="sm_90")
+    given = parser.parse_args()
+    device = model_for(given.arch)
+    paths = list(problems(given.folder, given.levels.split(",")))
+    rows = [row for row in (row_of(path, device) for path in paths) if row is not None]
+    print("\n".join(table(rows, device, len(paths))))
+
+
+if __name__ == "__main__":
+    main()
