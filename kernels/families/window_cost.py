@@ -28,7 +28,9 @@ def registers_of(region: WindowRegion, values: Values) -> int:
     folds += rows * vector if apart else 0
     coming = int(values["ahead"]) * vector * sum(max(1, common.item_bytes(load) // 4) for load in region.loads)
     wanted = 40 + folds + max(min(row, 16) if plain else row, coming if path != "direct" else 0) + weights
-    return int(1.45 * wanted) if apart else wanted
+    # Through L1 the compiler reads whole slices ahead.
+    deep = path == "direct" and g.d.taps > 1 and (not plain or items > 1)
+    return int(1.45 * (wanted + (40 if deep else 0))) if apart or deep else wanted
 
 
 def window_features(kernel: str, region: WindowRegion, values: Values) -> LaunchFeatures:
