@@ -13,6 +13,7 @@ from warpsmith.kernels.families.map import MapFamily
 from warpsmith.kernels.families.rewritten import JOINT, RewrittenFamily
 from warpsmith.kernels.families.row import RowFamily
 from warpsmith.kernels.families.scan import ScanFamily
+from warpsmith.kernels.families.scan_column import ScanColumnFamily
 from warpsmith.kernels.families.window import WindowFamily
 from warpsmith.kernels.family import Family, KernelSpec, spec_for
 from warpsmith.kernels.region import OneRegion, Region
@@ -25,6 +26,7 @@ FAMILIES: tuple[Family, ...] = (
     ColumnFamily(),
     GlobalReduceFamily(),
     GemmFamily(),
+    ScanColumnFamily(),
     ScanFamily(),
     WindowFamily(),
 )

@@ -52,7 +52,8 @@ DOCS: dict[str, tuple[Role, str]] = {
 _DROPS = (
     ("unroll", 8), ("rows", 2), ("rows", 8), ("vector", 2), ("threads", 64), ("threads", 1024), ("rows", 4),
 )  # fmt: skip
-_OPERATORS = {"sum": ("+", "0"), "prod": ("*", "1")}
+OPERATORS = {"sum": ("+", "0"), "prod": ("*", "1")}
+"""C++ operator and identity."""
 MAX_ELEMENTS = 32
 """Elements of one operand that a thread may own of a tile."""
 SCAN_STEPS = 11
@@ -63,7 +64,7 @@ class ScanFamily:
     """A team of threads walks over a row: a tile is read, scanned by the team, carried on, written."""
 
     name = "scan"
-    doc = "running sums and products (inclusive, exclusive, reversed, masked) along any axis, best along rows"
+    doc = "running sums and products along contiguous rows, and along any axis as far as no other family has it"
 
     def refuse(self, region: AnyRegion) -> str | None:
         """Why this family cannot compute the region, or None."""
@@ -73,25 +74,25 @@ class ScanFamily:
 
     def slots(self, region: AnyRegion, device: DeviceModel) -> tuple[Slot, ...]:
         """The open slots; defaults are a block a row, one element a thread, a tree."""
-        region = _scan(region)
-        return (*_space(region, device).slots(), *_code_slots(region))
+        region = scan_of(region)
+        return (*_space(region, device).slots(), *code_slots(region))
 
     def check(self, region: AnyRegion, device: DeviceModel, values: Values) -> Invalid | None:
         """Threads, elements a thread, work for all threads, registers, shared memory and grid."""
-        region = _scan(region)
+        region = scan_of(region)
         return _check(region, device, _space(region, device).defaults | values)
 
     def sensible(self, region: AnyRegion, device: DeviceModel) -> Values:
         """Full-width accesses, a few vectors a thread, the next tile in flight."""
-        return _space(_scan(region), device).sensible()
+        return _space(scan_of(region), device).sensible()
 
     def emit(self, region: AnyRegion, device: DeviceModel, values: Values) -> Candidate:
         """Device code and launch plan for valid values."""
-        region = _scan(region)
+        region = scan_of(region)
         space = _space(region, device).holding(values)
         full = space.defaults | values
         context = _context(region) | {"fixed": space.fixed_lines()}
-        slots = (*space.slots(), *_code_slots(region))
+        slots = (*space.slots(), *code_slots(region))
         built = assemble(render(load_template("scan.cu"), context), slots, values, ENUMS)
         step = KernelStep(
             kernel=KERNEL,
@@ -106,17 +107,19 @@ class ScanFamily:
 
     def features(self, region: AnyRegion, device: DeviceModel, values: Values) -> tuple[LaunchFeatures, ...]:
         """Cost-model inputs of the one launch."""
-        region = _scan(region)
+        region = scan_of(region)
         return (_features(region, _space(region, device).defaults | values),)
 
 
-def _scan(region: AnyRegion) -> ScanRegion:
+def scan_of(region: AnyRegion) -> ScanRegion:
+    """The region, which a family of scans has not refused."""
     if not isinstance(region, ScanRegion):
         raise TypeError("the scan family computes scans alone")
     return region
 
 
-def _code_slots(region: ScanRegion) -> tuple[Slot, ...]:
+def code_slots(region: ScanRegion) -> tuple[Slot, ...]:
+    """The code slots, each with the lowering's text as default."""
     before, after = codegen.render_lines(region.lines), codegen.render_lines(region.post)
     results = ", ".join(store.var for store in region.stores)
     return (
@@ -125,7 +128,8 @@ def _code_slots(region: ScanRegion) -> tuple[Slot, ...]:
     )
 
 
-def _moving(region: ScanRegion) -> tuple[Load, ...]:
+def moving(region: ScanRegion) -> tuple[Load, ...]:
+    """Loads that change along the scanned axis."""
     return tuple(load for load in loads_of(region) if way_of(region, load) != "fixed")
 
 
@@ -133,12 +137,12 @@ def _context(region: ScanRegion) -> dict[str, Any]:
     """What the template needs to know of the region."""
     found = codegen.parameters(loads_of(region), region.stores)
     names, types = codegen.names_of(found), value_ctypes(region)
-    loads = [view(region, load, load.var, names) for load in _moving(region)]
+    loads = [view(region, load, load.var, names) for load in moving(region)]
     stores = [view(region, store, f"result{number}", names) for number, store in enumerate(region.stores)]
     before = [load for load in loads if load.var in used(region.lines, (region.operand,))]
     after = [load for load in loads if load.var in used(region.post, tuple(store.var for store in region.stores))]
     row = "int" if region.kept_size < codegen.NARROW_LIMIT else "long long"
-    operator, identity = _OPERATORS[region.kind]
+    operator, identity = OPERATORS[region.kind]
     units = sorted((one for one in (*loads, *stores) if one.unit), key=lambda one: -one.numel)
     fixed = [load for load in loads_of(region) if way_of(region, load) == "fixed"]
     return {
@@ -194,16 +198,16 @@ def _check(region: ScanRegion, device: DeviceModel, values: Values) -> Invalid |
     )
 
 
-def _words(region: ScanRegion) -> int:
+def words_of(region: ScanRegion) -> int:
     """Registers of one element of all operands."""
     types = value_ctypes(region)
-    return sum(2 if types[load.var] in ("long long", "double") else 1 for load in _moving(region))
+    return sum(2 if types[load.var] in ("long long", "double") else 1 for load in moving(region))
 
 
 def _registers(region: ScanRegion, values: Values) -> int:
     elements = int(values["vector"]) * int(values["unroll"])
     wide = 2 if region.ctype in ("long long", "double") else 1
-    held = elements * _words(region) * (2 if values["prefetch"] == "next" else 1)
+    held = elements * words_of(region) * (2 if values["prefetch"] == "next" else 1)
     bodies = max(common.live_values(region.lines, [region.operand]), common.live_values(region.post, ()))
     return 34 + held + elements * wide + bodies
 
@@ -256,9 +260,10 @@ def _sensible(region: ScanRegion, device: DeviceModel, choices: Choices) -> Valu
 def _features(region: ScanRegion, values: Values) -> LaunchFeatures:
     points, vector, unroll = region.kept_size * region.axis.size, int(values["vector"]), int(values["unroll"])
     threads, rows = int(values["threads"]), int(values["rows"])
-    loads = _moving(region)
+    loads = moving(region)
     read = sum(load.numel * common.item_bytes(load) for load in loads)
-    requested = sum(points * common.item_bytes(load) for load in loads)
+    # Neighbours along an axis that is not innermost lie in sectors of their own.
+    requested = sum(points * (32 if way_of(region, load) == "strided" else common.item_bytes(load)) for load in loads)
     tiles = -(-region.axis.size // (threads * vector * unroll))
     lines = (*region.lines, *region.post)
     special = common.special_ops(lines) * points

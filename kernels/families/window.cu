@@ -80,7 +80,7 @@ struct Folded {
     }
 };
 
-extern "C" __global__ void __launch_bounds__(LANES * TEAMS, 1) ${kernel}(${signature}) {
+extern "C" __global__ void __launch_bounds__(LANES * TEAMS, LANES * TEAMS < 512 ? 512 / (LANES * TEAMS) : 1) ${kernel}(${signature}) {
     extern __shared__ __align__(16) unsigned char shared_bytes[];
     const int lane = threadIdx.x % LANES, team = threadIdx.x / LANES;
     const long long wanted = (long long)blockIdx.x * TEAMS + team;

@@ -45,6 +45,11 @@ _DROPS = (
 )  # fmt: skip
 MAX_UNROLLED = 640
 """Operations on inputs that one thread's code may hold one after the other: compile time grows with them."""
+HALO = 0.05
+"""What reading all inputs once more from L2 is held to cost the prior, as a share: the model takes it for free while
+DRAM is busier, but neighbours drift apart and L2 may have lost what they share."""
+LEAST_THREADS = 512
+"""Of a multiprocessor, for which the template leaves registers."""
 SHARED_SHARE = 3
 """Blocks that should fit a multiprocessor side by side, so that some read while others compute."""
 
@@ -129,10 +134,16 @@ def _check(region: WindowRegion, device: DeviceModel, values: Values) -> Invalid
         or _check_path(region, values)
         or _check_share(region, values)
         or _check_code(layout.unrolled)
-        or common.check_registers(device, layout.threads, registers_of(region, values), ("rows", "slices", "items"))
+        or _check_registers(region, device, layout.threads, values)
         or common.check_shared(device, layout.shared_bytes, ("path", "items", "rows", "teams"))
         or common.check_grid(layout.blocks, ("teams", "items", "rows"))
     )
+
+
+def _check_registers(region: WindowRegion, device: DeviceModel, threads: int, values: Values) -> Invalid | None:
+    """The template leaves room for LEAST_THREADS: without a bound the compiler reads ahead without end."""
+    slots = ("rows", "slices", "items")
+    return common.check_registers(device, max(threads, LEAST_THREADS), registers_of(region, values), slots)
 
 
 def _check_path(region: WindowRegion, values: Values) -> Invalid | None:
@@ -213,7 +224,9 @@ def _sensible(region: WindowRegion, device: DeviceModel, choices: Choices) -> Va
         room = SHARED_SHARE * (layout_of(region, values).shared_bytes + 1024) <= device.shared_per_sm
         if not room or _check(region, device, values) is not None:
             continue
-        us = total_us(breakdown((window_features(KERNEL, region, values),), device))
+        features = window_features(KERNEL, region, values)
+        again = features.l2_read / max(1, features.dram_read) - 1.0
+        us = total_us(breakdown((features,), device)) * (1.0 + HALO * again)
         if best is None or us < best[0]:
             best = (us, values)
     return best[1] if best else dict(NAIVE)

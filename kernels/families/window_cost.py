@@ -23,7 +23,14 @@ def registers_of(region: WindowRegion, values: Values) -> int:
     row = vector if path == "columns" else span(g.w, items if path == "direct" else 1)
     weights = region.taps if region.weight is not None and region.taps <= 64 else 0
     coming = int(values["ahead"]) * vector * sum(max(1, common.item_bytes(load) // 4) for load in region.loads)
-    return 32 + folds + max(min(row, 16) if plain else row, coming if path != "direct" else 0) + weights
+    # A slice's folds by rows are kept apart until it is over, and the next slice is read meanwhile.
+    apart = path == "columns" and g.d.taps > 1 and not plain
+    folds += rows * vector if apart else 0
+    coming = int(values["ahead"]) * vector * sum(max(1, common.item_bytes(load) // 4) for load in region.loads)
+    wanted = 40 + folds + max(min(row, 16) if plain else row, coming if path != "direct" else 0) + weights
+    # Through L1 the compiler reads whole slices ahead.
+    deep = path == "direct" and g.d.taps > 1 and (not plain or items > 1)
+    return int(1.45 * (wanted + (40 if deep else 0))) if apart or deep else wanted
 
 
 def window_features(kernel: str, region: WindowRegion, values: Values) -> LaunchFeatures:

@@ -81,7 +81,7 @@ def test_naive_kernels_compute_what_torch_does(function, compiler, spec_of):
         ("pool_of_relu_and_more", {"path": "direct", "vector": 4, "items": 4, "rows": 4, "fold": "rows"}),
         ("max_pool_ceil", {"path": "staged", "vector": 4, "rows": 2, "fold": "rows"}),
         ("max_pool_places", {"path": "direct", "rows": 2}),
-        ("depthwise_solid", {"path": "direct", "vector": 4, "rows": 2, "slices": 2, "items": 4}),
+        ("depthwise_solid", {"path": "staged", "vector": 4, "rows": 2, "slices": 2, "items": 2}),
         ("max_pool_solid", {"path": "columns", "rows": 2, "slices": 2}),
     ],
 )
