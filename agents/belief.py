@@ -17,7 +17,7 @@ from warpsmith.agents.policy import Trial
 from warpsmith.agents.pool import log_estimates, valid_points
 from warpsmith.agents.ranks import normal_scores
 from warpsmith.agents.space import Grid, Point, SearchSpace
-from warpsmith.agents.surrogate import Posterior, Scales, fit, prior_scales, standardised
+from warpsmith.agents.surrogate import Posterior, Scales, fit, nearby_failures, prior_scales, standardised
 
 Floats = NDArray[np.float64]
 
@@ -27,6 +27,8 @@ FIRST_FIT = 4
 """Outcomes with a cost before scales are fitted; until then they are the prior's."""
 GROWTH = 1.2
 """Their number grows by this factor between two fits."""
+MANY_FAILURES = 5
+"""Failures from which a process of their own learns what they go by."""
 MOST_LIKELY = 0.98
 """No combination is taken to fail for certain."""
 WHOLE = 20_000
@@ -167,12 +169,17 @@ class Memory:
         costed = [i for i, trial in enumerate(told) if trial.cost is not None]
         right = [told[i] for i in costed]
         posterior = self._costs.grown(pool.inputs, [part[costed] for part in seen], lambda n: _targets(right[:n]))
-        survival = np.ones(len(pool.points))
-        if len(right) < len(told):
-            failed = np.array([trial.cost is None for trial in told], dtype=np.float64)
-            chance, _ = self._failures.grown(pool.inputs, seen, lambda n: failed[:n]).predict(failed)
-            survival = 1.0 - np.clip(chance, 0.0, MOST_LIKELY)
-        return Belief(posterior, _targets(right), survival)
+        failed = np.array([trial.cost is None for trial in told], dtype=np.float64)
+        return Belief(posterior, _targets(right), self._survival(pool, seen, failed))
+
+    def _survival(self, pool: Pool, seen: list[Floats], failed: Floats) -> Floats:
+        """Few failures say something of their neighbourhood alone; of many it is learned which slots they go by."""
+        if not failed.any():
+            return np.ones(len(pool.points))
+        if failed.sum() < MANY_FAILURES:
+            return 1.0 - nearby_failures(pool.inputs, seen, failed)
+        chance, _ = self._failures.grown(pool.inputs, seen, lambda n: failed[:n]).predict(failed)
+        return 1.0 - np.clip(chance, 0.0, MOST_LIKELY)
 
     def _forget(self, rows: list[Row], pool: Pool) -> None:
         """Keeps what the common beginning of this history and the last led to."""
@@ -195,7 +202,7 @@ def _targets(right: Sequence[Trial]) -> Floats:
     """(n,): low for cheap. Half of it is the rank, which tames what is ten times slower; half is the logarithm of the
     cost: by ranks alone a per cent among the best would count as much as the step from bad to good."""
     costs = [trial.cost or 0.0 for trial in right]
-    ranks = normal_scores(costs, [trial.margin for trial in right])
+    ranks = normal_scores(costs, [trial.margin for trial in right], tie=0.0)
     return (1.0 - LOGS) * ranks + LOGS * standardised(np.log(np.maximum(costs, 1e-12)))[0]
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from warpsmith.agents.belief import Belief, Memory, Pool, one_thread
+from warpsmith.agents.belief import WHOLE, Belief, Memory, Pool, one_thread
 from warpsmith.agents.policy import Proposal, Request, proposal
-from warpsmith.agents.pool import candidates, log_estimates
+from warpsmith.agents.pool import candidates, log_estimates, valid_points
 from warpsmith.agents.repair import mend
 from warpsmith.agents.role_softmax import draw, updated_logits
 from warpsmith.agents.space import Grid, Point, SearchSpace
@@ -25,6 +25,8 @@ REFINE_FROM = 16
 """Evaluations before a refine round keeps to its role: until then where the incumbent lies says little."""
 DRAWS = 60
 """Draws of an escape round for each proposal; the surrogate chooses among those that are new and valid."""
+PART = 8
+"""One in so many of all valid points is looked at in an escape round, beside the draws."""
 SPREAD = 64
 """Random points of which the first evaluations take the most distant, where no model tells which are cheap."""
 
@@ -159,15 +161,14 @@ def _nearest(features: Floats, known: Floats) -> Floats:
 
 
 def _disturbed(request: Request) -> list[Point]:
-    """Fresh draws from the role softmaxes: one role's slots on the incumbent, or everybody's."""
+    """Fresh points to choose among: draws from the role softmaxes (one role's slots on the incumbent, or everybody's),
+    and a random part of the whole space where it can be listed."""
     grid, rng, seen = Grid(request.space), request.rng(), request.seen
     logits = updated_logits(grid, [t for t in request.history if t.telling])
     base = grid.point(request.incumbent.values if request.incumbent else request.space.sensible())
     columns = grid.columns(request.role) if request.role else tuple(range(len(grid.slots)))
-    chosen: list[Point] = []
-    for _ in range(DRAWS * request.count):
-        point = draw(logits, base, columns, rng)
-        if point not in seen and grid.valid(point):
-            chosen.append(point)
-            seen.add(point)
-    return chosen
+    drawn = [draw(logits, base, columns, rng) for _ in range(DRAWS * request.count)]
+    listed = valid_points(request.space) or []
+    if len(listed) <= WHOLE:
+        drawn += [listed[i] for i in rng.choice(len(listed), len(listed) // PART, replace=False)] if listed else []
+    return [point for point in dict.fromkeys(drawn) if point not in seen and grid.valid(point)]

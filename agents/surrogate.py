@@ -125,6 +125,14 @@ def expected_improvement(mean: Floats, deviation: Floats, best: float) -> Floats
     return improvement
 
 
+def nearby_failures(points: list[Floats], seen: list[Floats], failed: Floats) -> Floats:
+    """(m,): chance of failing at points, a kernel average over what was seen, shrunk to a low base rate far from it."""
+    weights, base, strength = np.full(len(points), 8.0), 0.1, 0.3
+    near = np.exp(-_distances(_scaled(seen, weights), _scaled(points, weights)))
+    chance: Floats = (failed @ near + base * strength) / (near.sum(axis=0) + strength)
+    return chance
+
+
 def _scaled(points: list[Floats], weights: Floats) -> Floats:
     """(n, all d): coordinates in which the weighted distance is the plain one."""
     return np.concatenate([part * math.sqrt(w) for part, w in zip(points, weights, strict=True)], axis=1)

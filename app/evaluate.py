@@ -17,6 +17,7 @@ from warpsmith.app.ending import interrupt_says
 from warpsmith.kernels.errors import UserError
 from warpsmith.rl.evaluation import Evaluation, Score, Settings, evaluate
 from warpsmith.tools.tables.folder import read_table, table_files, table_name
+from warpsmith.tools.tables.table import NothingToSearch
 
 NOTHING_KEPT = "nothing was written; run the command again"
 PROGRESS_S = 10.0
@@ -42,7 +43,8 @@ class EvaluateSettings:
 def run_evaluate(settings: EvaluateSettings) -> int:
     """Evaluates and prints; 0 once every search has ended."""
     with interrupt_says(NOTHING_KEPT):
-        found = evaluate(_checked(settings), _Progress(settings))
+        checked = _checked(settings)
+        found = evaluate(checked, _Progress(checked, quiet=settings.quiet))
     typer.echo(jsonlib.dumps(document(found), indent=2) if settings.json else as_text(found))
     return 0
 
@@ -59,10 +61,23 @@ def _checked(settings: EvaluateSettings) -> Settings:
         if name not in known:
             raise UserError(f"--table {name}: {settings.tables} has no such table; it has {', '.join(known)}")
     chosen = tuple(path for name, path in known.items() if not settings.only or name in settings.only)
-    for path in chosen:
-        read_table(path)
+    searchable = tuple(path for path in chosen if _can_be_searched(path, alone=len(chosen) == 1))
+    if not searchable:
+        raise UserError(f"{settings.tables}: none of its tables has anything to search")
     seeds = tuple(range(settings.seed, settings.seed + settings.seeds))
-    return Settings(settings.policy, chosen, seeds, at, settings.batch, settings.jobs)
+    return Settings(settings.policy, searchable, seeds, at, settings.batch, settings.jobs)
+
+
+def _can_be_searched(path: Path, *, alone: bool) -> bool:
+    """Whether a table holds a choice; the records of a run may hold a family that was tried once."""
+    try:
+        read_table(path)
+    except NothingToSearch as error:
+        if alone:
+            raise
+        print(f"note: {error}; it is left out", file=sys.stderr, flush=True)
+        return False
+    return True
 
 
 def _budgets(text: str) -> tuple[int, ...]:
@@ -75,10 +90,9 @@ def _budgets(text: str) -> tuple[int, ...]:
 class _Progress:
     """Lines on stderr while searches go on."""
 
-    def __init__(self, settings: EvaluateSettings) -> None:
-        names = [table_name(path) for path in table_files(settings.tables)]
-        self.left = {name: settings.seeds for name in names if not settings.only or name in settings.only}
-        self.whole, self.quiet = sum(self.left.values()), settings.quiet
+    def __init__(self, settings: Settings, *, quiet: bool) -> None:
+        self.left = {table_name(path): len(settings.seeds) for path in settings.files}
+        self.whole, self.quiet = sum(self.left.values()), quiet
         self.told = time.monotonic()
 
     def __call__(self, table: str, done: int) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -35,6 +36,7 @@ from warpsmith.kernels.fake import fake_instance, forget_fake_constants
 from warpsmith.kernels.one_thread import one_thread
 from warpsmith.kernels.opgraph import GraphInput, NodeRef, OpGraph, OpNode, TensorSpec
 from warpsmith.kernels.problem import FunctionModule, Instance, Problem, named_tensors
+from warpsmith.kernels.recurrent import shapes_alone
 from warpsmith.kernels.reference.held import HeldProblem
 from warpsmith.kernels.reference.state import PlainState
 from warpsmith.kernels.user_code import kept_alive
@@ -160,7 +162,7 @@ def _export(problem: Problem, instance: Instance, floats: list[int]) -> Any:
         with mode:
             inputs[index] = torch.empty((), dtype=torch.float64 if wide else torch.float32)
     arguments = tuple(pytree.tree_unflatten(inputs, instance.structure))
-    with _quiet(), kept_alive(), torch.no_grad():
+    with _quiet(), kept_alive(), torch.no_grad(), shapes_alone():
         program = torch.export.export(_traceable(instance.module), arguments, strict=False)
         # Before, as decomposing and what comes after it would hold the user up for minutes.
         _refuse_endless(problem, program)
@@ -192,7 +194,7 @@ def _traceable(module: torch.nn.Module) -> torch.nn.Module:
 def _call(instance: Instance) -> Any:
     """Outputs of forward on the fake inputs."""
     mode = next(leaf.fake_mode for leaf in instance.inputs if isinstance(leaf, FakeTensor))
-    with _quiet(), kept_alive(), mode, torch.no_grad():
+    with _quiet(), kept_alive(), mode, torch.no_grad(), enable_python_dispatcher(), shapes_alone():
         return instance.module(*pytree.tree_unflatten(list(instance.inputs), instance.structure))
 
 

@@ -183,8 +183,8 @@ def _result(outcome: Outcome, names: Sequence[str], objective: str, at: str | No
 
 
 def _is_text(value: SlotValue | None) -> bool:
-    """Whether a slot holds code: such a text is no value of a parameter."""
-    return value is None or (isinstance(value, str) and ("\n" in value or ";" in value))
+    """Whether a slot holds code, which may be none at all: such a text is no value of a parameter."""
+    return value is None or (isinstance(value, str) and (not value or any(mark in value for mark in "\n; ")))
 
 
 def _roles_by_edit(store: RunStore) -> dict[str, Role]:

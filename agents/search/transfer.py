@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from warpsmith.agents.space import Grid, Point, SearchSpace, nearest_valid
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.slots import Values
 from warpsmith.tools.tables.folder import read_table, table_files, table_name
-from warpsmith.tools.tables.table import Table
+from warpsmith.tools.tables.table import NothingToSearch, Table
 
 PREFIX = "transfer:"
 MOST = 1000
@@ -58,10 +60,16 @@ def transfer_policy(name: str) -> TransferPolicy:
     """From `transfer:PATH`, a table or a folder of tables. UserError where there is none."""
     path = Path(name.removeprefix(PREFIX))
     if path.is_dir():
-        return TransferPolicy(tuple(map(read_table, table_files(path))), name)
+        return TransferPolicy(tuple(_searchable(table_files(path))), name)
     if not path.is_file() or table_name(path) == path.name:
         raise UserError(f"--policy {name}: name a table, or a folder of tables, recorded on another device")
     return TransferPolicy((read_table(path),), name)
+
+
+def _searchable(files: Sequence[Path]) -> Iterator[Table]:
+    for file in files:
+        with contextlib.suppress(NothingToSearch):
+            yield read_table(file)
 
 
 def _ranking(space: SearchSpace, table: Table) -> list[Point]:

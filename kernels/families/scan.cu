@@ -19,6 +19,56 @@ constexpr int TILE = THREADS * VECTOR * UNROLL;
 static __device__ __forceinline__ Value identity() { return Value(${identity}); }
 static __device__ __forceinline__ Value combine(Value a, Value b) { return a ${operator} b; }
 
+// A vector on its way from memory. Small elements stay in the words that they came in: taking them out would wait for
+// the load, and hold up the next one.
+template <typename T, int COUNT, bool SMALL = (sizeof(T) < 4)> struct Held {
+    T elements[COUNT];
+    __device__ __forceinline__ void clear() {}
+    template <Hint HINT> __device__ __forceinline__ void load(const T* p) {
+        const auto pack = load_pack<HINT, COUNT>(p);
+#pragma unroll
+        for (int j = 0; j < COUNT; ++j) elements[j] = pack.v[j];
+    }
+    __device__ __forceinline__ void put(int j, T x) { elements[j] = x; }
+    __device__ __forceinline__ T get(int j) const { return elements[j]; }
+    __device__ __forceinline__ void take(const Held& other) {
+#pragma unroll
+        for (int j = 0; j < COUNT; ++j) elements[j] = other.elements[j];
+    }
+};
+template <typename T, int COUNT> struct Held<T, COUNT, true> {
+    static constexpr int SIZE = (int)sizeof(T), BYTES = COUNT * SIZE, WORDS = (BYTES + 3) / 4;
+    using Bits = typename Chunk<SIZE>::Type;
+    unsigned int words[WORDS];
+    __device__ __forceinline__ void clear() {
+#pragma unroll
+        for (int i = 0; i < WORDS; ++i) words[i] = 0;
+    }
+    template <Hint HINT> __device__ __forceinline__ void load(const T* p) {
+        using C = typename Chunk<(BYTES < 4 ? BYTES : 4)>::Type;
+        if constexpr (BYTES == 8) {
+            const uint2 two = load_chunk<HINT>(reinterpret_cast<const uint2*>(p));
+            words[0] = two.x, words[1] = two.y;
+        } else if constexpr (BYTES == 16) {
+            const uint4 four = load_chunk<HINT>(reinterpret_cast<const uint4*>(p));
+            words[0] = four.x, words[1] = four.y, words[2] = four.z, words[3] = four.w;
+        } else {
+            words[0] = load_chunk<HINT>(reinterpret_cast<const C*>(p));
+        }
+    }
+    __device__ __forceinline__ void put(int j, T x) {
+        words[j * SIZE / 4] |= (unsigned int)reinterpret_cast<const Bits&>(x) << (j * SIZE % 4 * 8);
+    }
+    __device__ __forceinline__ T get(int j) const {
+        const Bits bits = (Bits)(words[j * SIZE / 4] >> (j * SIZE % 4 * 8));
+        return reinterpret_cast<const T&>(bits);
+    }
+    __device__ __forceinline__ void take(const Held& other) {
+#pragma unroll
+        for (int i = 0; i < WORDS; ++i) words[i] = other.words[i];
+    }
+};
+
 // Position of element 0 of a thread's vector `u` in a tile. Warps own neighbouring vectors, so that one warp scans
 // them without the others; a tree takes the vectors of all threads in turn.
 static __device__ __forceinline__ int place(int thread, int u) {
@@ -106,19 +156,20 @@ extern "C" __global__ void __launch_bounds__(THREADS * ROWS, 1) ${kernel}(${sign
     const bool ${one.name}_wide = VECTOR > 1 && aligned<VECTOR>(${one.name}_row ${one.first_vector});
 //% endfor
 //% for load in loads
-    const auto ${load.name}_take = [&](Index first, ${load.ctype} (&values)[VECTOR]) {
+    const auto ${load.name}_take = [&](Index first, Held<${load.held}, VECTOR>& held) {
 //% if load.unit
         if (${load.name}_wide && first >= 0 && first + VECTOR <= ${load.limit}) {
-            const auto pack = load_pack<${load.hint}, VECTOR>(${load.name}_row ${load.pack});
-#pragma unroll
-            for (int j = 0; j < VECTOR; ++j) values[j] = to_compute(pack.v[${load.element}]);
+            held.template load<${load.hint}>(${load.name}_row ${load.pack});
         } else
 //% endif
         {
+            held.clear();
 #pragma unroll
             for (int j = 0; j < VECTOR; ++j) {
                 const Index s0 = first + j;
-                values[j] = s0 >= 0 && s0 < ${load.limit} ? ${load.text} : static_cast<${load.ctype}>(0);
+                ${load.held} one = Storage<${load.held}>::of(static_cast<${load.ctype}>(0));
+                if (s0 >= 0 && s0 < ${load.limit}) one = ${load.text};
+                held.put(${load.element}, one);
             }
         }
     };
@@ -154,7 +205,7 @@ extern "C" __global__ void __launch_bounds__(THREADS * ROWS, 1) ${kernel}(${sign
     };
 
 //% for load in loads
-    ${load.ctype} ${load.name}_now[UNROLL][VECTOR], ${load.name}_next[PREFETCH == prefetch_next ? UNROLL : 1][VECTOR];
+    Held<${load.held}, VECTOR> ${load.name}_now[UNROLL], ${load.name}_next[PREFETCH == prefetch_next ? UNROLL : 1];
 //% endfor
     // Teams of one block meet at barriers, so all of them walk as far as the longest way.
     const int most = ROWS > 1 ? (__syncthreads_or(shift) ? VECTOR - 1 : 0) : shift;
@@ -176,13 +227,8 @@ extern "C" __global__ void __launch_bounds__(THREADS * ROWS, 1) ${kernel}(${sign
         for (int u = 0; u < UNROLL; ++u) {
             const Index first = tile + place(thread, u);
             if constexpr (PREFETCH == prefetch_next) {
-#pragma unroll
-                for (int j = 0; j < VECTOR; ++j) {
 //% for load in loads
-                    ${load.name}_now[u][j] = ${load.name}_next[u][j];
-//% endfor
-                }
-//% for load in loads
+                ${load.name}_now[u].take(${load.name}_next[u]);
                 ${load.name}_take(first + TILE, ${load.name}_next[u]);
 //% endfor
             } else {

@@ -166,7 +166,7 @@ def _parameters(views: Iterable[View]) -> str:
 
 
 def _arguments(views: Iterable[View]) -> str:
-    return "".join(f", {one.name}_now[u][j]" for one in views)
+    return "".join(f", to_compute({one.name}_now[u].get({one.element}))" for one in views)
 
 
 def _blocks(region: ScanRegion, values: Values) -> int:

@@ -73,6 +73,8 @@ class View:
     var: str
     ctype: str
     storage: str
+    held: str
+    """Type of a value that is on its way: converted only where an address is computed for each element."""
     const: str
     buffer: str
     unit: bool
@@ -104,12 +106,13 @@ def view(region: ScanRegion, access: Load | Store, name: str, names: Mapping[str
     hint = "CACHE_HINT" if access.numel >= region.kept_size * region.axis.size else "hint_default"
     unit = way in ("forward", "backward")
     at = f"{name}_row {'- ' if backward else '+ '}s0" if unit else f"{buffer} + ({access.address.c_text(wide)})"
-    text = f"to_compute(load_one<{hint}>({at}))"
+    text = f"load_one<{hint}>({at})"
     if isinstance(access, Load) and not unit:
         text = codegen.load_text(access, names, wide, hint=hint)
     misplaced = f"(int)(reinterpret_cast<unsigned long long>({name}_row) / sizeof({storage}))"
     return View(
         name=name, var=access.var, ctype=value_ctypes(region)[access.var], storage=storage,
+        held=storage if unit else value_ctypes(region)[access.var],
         const="const " if isinstance(access, Load) else "", buffer=buffer, unit=unit,
         base=split(access.address, frozenset((region.axis.name,)))[0].c_text("long long"),
         pack="- first - (VECTOR - 1)" if backward else "+ first",

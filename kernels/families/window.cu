@@ -25,9 +25,17 @@ constexpr int SPAN_D = (SLICES - 1) * STRIDE_D + (TAPS_D - 1) * DIL_D + 1;
 constexpr int SPAN_H = (ROWS - 1) * STRIDE_H + (TAPS_H - 1) * DIL_H + 1;
 constexpr int COLUMNS = ((TILE - 1) * STRIDE_W + (TAPS_W - 1) * DIL_W + 2 * VECTOR - 1) / VECTOR * VECTOR;
 constexpr bool PLAIN = ROWS == 1 && SLICES == 1;
+// Whether no tap of an output lies outside: what is read beyond the edges belongs to outputs that nobody stores.
+static __device__ constexpr bool within(int out, int extent, int taps, int stride, int pad, int dilation) {
+    return pad == 0 && (out - 1) * stride + (taps - 1) * dilation < extent;
+}
+//% for name, dim in dims
+constexpr bool WITHIN_${name} = within(OUT_${name}, IN_${name}, TAPS_${name}, STRIDE_${name}, PAD_${name}, DIL_${name});
+//% endfor
+static __device__ __forceinline__ int clamped(int at, int last) { return at < 0 ? 0 : at > last ? last : at; }
 constexpr int READ = (PLAIN ? TAPS_D : SPAN_D) * (PLAIN ? TAPS_H : SPAN_H);
 constexpr int TOGETHER = READ < 4 ? 4 / READ : 1;  // columns of a thread whose inputs are read at a time
-static __device__ constexpr int few(int count) { return count <= 16 ? count : 4; }
+static __device__ constexpr int few(int count) { return count < 1 ? 1 : count <= 16 ? count : 4; }
 
 static __device__ __forceinline__ Value identity() { return ${identity}; }
 static __device__ __forceinline__ Value combine(Value a, Value b) {
@@ -93,41 +101,45 @@ extern "C" __global__ void __launch_bounds__(LANES * TEAMS, 1) ${kernel}(${signa
         //@slot load_transform
         return ${operand};
     };
-    // The operand at VECTOR neighbouring inputs of a row; what lies outside is the identity.
-    const auto take = [&](bool inside, int ${input_d}, int ${input_h}, int first, Value (&values)[VECTOR]) {
-        if (VECTOR > 1 && wide) {
-            if (inside && first >= 0 && first < IN_W) {
-//% for load in loads if load.packed
-                const auto ${load.var}_pack = load_pack<hint_default, VECTOR>(${load.from});
-//% endfor
-#pragma unroll
-                for (int j = 0; j < VECTOR; ++j) {
-                    const int ${input_w} = first + j;
+    // VECTOR neighbouring inputs of a row as they lie in memory, read without a branch; what lies outside is the identity.
+    struct Raw {
 //% for load in loads
-//% if load.packed
-                    const ${load.ctype} ${load.var} = to_compute(${load.var}_pack.v[j]);
-//% else
-                    const ${load.ctype} ${load.var} = ${load.text};
-//% endif
+        Pack<${load.held}, VECTOR> ${load.var};
 //% endfor
-                    values[j] = operand_at(${input_d}, ${input_h}, ${input_w}${operand_arguments});
-                }
-                return;
-            }
-#pragma unroll
-            for (int j = 0; j < VECTOR; ++j) values[j] = identity();
-            return;
+    };
+    const auto read = [&](int d, int h, int first, Raw& raw) {
+        const int ${input_d} = clamped(d, IN_D - 1), ${input_h} = clamped(h, IN_H - 1);
+        if (VECTOR > 1 && wide) {
+            const int ${input_w} = clamped(first, IN_W - VECTOR);
+//% for load in loads if load.packed
+            raw.${load.var} = load_pack<hint_default, VECTOR>(${load.at});
+//% endfor
         }
 #pragma unroll
         for (int j = 0; j < VECTOR; ++j) {
-            const int ${input_w} = first + j;
-            values[j] = identity();
-            if (inside && ${input_w} >= 0 && ${input_w} < IN_W) {
+            const int ${input_w} = clamped(first + j, IN_W - 1);
 //% for load in loads
-                const ${load.ctype} ${load.var} = ${load.text};
+//% if load.packed
+            if (VECTOR == 1 || !wide) raw.${load.var}.v[j] = load_one<hint_default>(${load.at});
+//% else
+            raw.${load.var}.v[j] = ${load.text};
+//% endif
 //% endfor
-                values[j] = operand_at(${input_d}, ${input_h}, ${input_w}${operand_arguments});
-            }
+        }
+    };
+    const auto inside_rows = [&](int d, int h) {
+        return (WITHIN_D || (d >= 0 && d < IN_D)) && (WITHIN_H || (h >= 0 && h < IN_H));
+    };
+    const auto values_of = [&](const Raw& raw, int ${input_d}, int ${input_h}, int first, Value (&values)[VECTOR]) {
+        const bool inside = inside_rows(${input_d}, ${input_h});
+#pragma unroll
+        for (int j = 0; j < VECTOR; ++j) {
+            const int ${input_w} = first + j;
+//% for load in loads
+            const ${load.ctype} ${load.var} = to_compute(raw.${load.var}.v[j]);
+//% endfor
+            const Value made = operand_at(${input_d}, ${input_h}, ${input_w}${operand_arguments});
+            values[j] = inside && (WITHIN_W || (${input_w} >= 0 && ${input_w} < IN_W)) ? made : identity();
         }
     };
 //% if weighted_wanted
@@ -232,13 +244,21 @@ ${keep("ITEMS")}
             if constexpr (PLAIN) {
 #pragma unroll few(TAPS_D)
                 for (int td = 0; td < TAPS_D; ++td) {
-#pragma unroll few(TAPS_H)
-                    for (int th = 0; th < TAPS_H; ++th) {
-                        const int id = first_id + td * DIL_D, ih = first_ih + th * DIL_H;
-                        Value x[VECTOR];
-                        take(id >= 0 && id < IN_D && ih >= 0 && ih < IN_H, id, ih, iw, x);
+#pragma unroll few(TAPS_H / AHEAD)
+                    for (int first_th = 0; first_th < TAPS_H; first_th += AHEAD) {
+                        const int id = first_id + td * DIL_D;
+                        Raw raw[AHEAD];
 #pragma unroll
-                        for (int j = 0; j < VECTOR; ++j) sums[0][0][j] = combine(sums[0][0][j], x[j]);
+                        for (int k = 0; k < AHEAD; ++k)
+                            if (first_th + k < TAPS_H) read(id, first_ih + (first_th + k) * DIL_H, iw, raw[k]);
+#pragma unroll
+                        for (int k = 0; k < AHEAD; ++k) {
+                            if (first_th + k >= TAPS_H) continue;
+                            Value x[VECTOR];
+                            values_of(raw[k], id, first_ih + (first_th + k) * DIL_H, iw, x);
+#pragma unroll
+                            for (int j = 0; j < VECTOR; ++j) sums[0][0][j] = combine(sums[0][0][j], x[j]);
+                        }
                     }
                 }
             } else {
@@ -249,18 +269,24 @@ ${keep("ITEMS")}
 #pragma unroll
                     for (int n = 0; n < ROWS * VECTOR; ++n) rows[n / VECTOR][n % VECTOR] = identity();
 #pragma unroll
-                    for (int h = 0; h < SPAN_H; ++h) {
-                        if (!used(h, ROWS, STRIDE_H, TAPS_H, DIL_H)) continue;
-                        const int id = first_id + d, ih = first_ih + h;
-                        Value x[VECTOR];
-                        take(id >= 0 && id < IN_D && ih >= 0 && ih < IN_H, id, ih, iw, x);
+                    for (int first_h = 0; first_h < SPAN_H; first_h += AHEAD) {
+                        Raw raw[AHEAD];
 #pragma unroll
-                        for (int r = 0; r < ROWS; ++r) {
+                        for (int k = 0; k < AHEAD; ++k) {
+                            const int h = first_h + k;
+                            if (h < SPAN_H && used(h, ROWS, STRIDE_H, TAPS_H, DIL_H)) read(first_id + d, first_ih + h, iw, raw[k]);
+                        }
 #pragma unroll
-                            for (int th = 0; th < TAPS_H; ++th) {
-                                if (r * STRIDE_H + th * DIL_H != h) continue;
+                        for (int k = 0; k < AHEAD; ++k) {
+                            const int h = first_h + k;
+                            if (h >= SPAN_H || !used(h, ROWS, STRIDE_H, TAPS_H, DIL_H)) continue;
+                            Value x[VECTOR];
+                            values_of(raw[k], first_id + d, first_ih + h, iw, x);
 #pragma unroll
-                                for (int j = 0; j < VECTOR; ++j) rows[r][j] = combine(rows[r][j], x[j]);
+                            for (int n = 0; n < ROWS * TAPS_H; ++n) {
+                                if (n / TAPS_H * STRIDE_H + n % TAPS_H * DIL_H != h) continue;
+#pragma unroll
+                                for (int j = 0; j < VECTOR; ++j) rows[n / TAPS_H][j] = combine(rows[n / TAPS_H][j], x[j]);
                             }
                         }
                     }
@@ -370,18 +396,29 @@ ${keep("ITEMS")}
         const int shift = ((wanted_iw % VECTOR) + VECTOR) % VECTOR;
 #pragma unroll TOGETHER
         for (int column = lane * VECTOR; column < COLUMNS; column += LANES * VECTOR) {
+            const int iw = wanted_iw - shift + column;
 #pragma unroll few(SPAN_D)
             for (int d = 0; d < SPAN_D; ++d) {
-#pragma unroll few(SPAN_H)
-                for (int h = 0; h < SPAN_H; ++h) {
-                    if (!used(d, SLICES, STRIDE_D, TAPS_D, DIL_D) || !used(h, ROWS, STRIDE_H, TAPS_H, DIL_H)) continue;
-                    const int id = first_id + d, ih = first_ih + h;
-                    Value x[VECTOR];
-                    take(id >= 0 && id < IN_D && ih >= 0 && ih < IN_H, id, ih, wanted_iw - shift + column, x);
-                    Pack<Value, VECTOR> pack;
+                if (!used(d, SLICES, STRIDE_D, TAPS_D, DIL_D)) continue;
+#pragma unroll few(SPAN_H / AHEAD)
+                for (int first_h = 0; first_h < SPAN_H; first_h += AHEAD) {
+                    Raw raw[AHEAD];
 #pragma unroll
-                    for (int j = 0; j < VECTOR; ++j) pack.v[j] = x[j];
-                    store_pack<hint_default>(tile + (d * SPAN_H + h) * COLUMNS + column, pack);
+                    for (int k = 0; k < AHEAD; ++k) {
+                        const int h = first_h + k;
+                        if (h < SPAN_H && used(h, ROWS, STRIDE_H, TAPS_H, DIL_H)) read(first_id + d, first_ih + h, iw, raw[k]);
+                    }
+#pragma unroll
+                    for (int k = 0; k < AHEAD; ++k) {
+                        const int h = first_h + k;
+                        if (h >= SPAN_H || !used(h, ROWS, STRIDE_H, TAPS_H, DIL_H)) continue;
+                        Value x[VECTOR];
+                        values_of(raw[k], first_id + d, first_ih + h, iw, x);
+                        Pack<Value, VECTOR> pack;
+#pragma unroll
+                        for (int j = 0; j < VECTOR; ++j) pack.v[j] = x[j];
+                        store_pack<hint_default>(tile + (d * SPAN_H + h) * COLUMNS + column, pack);
+                    }
                 }
             }
         }
@@ -410,12 +447,14 @@ ${fold_all()}
         // A thread's outputs are neighbours; where whole vectors of inputs are aligned they start HEAD before its first tap.
         constexpr int HEAD = VECTOR > 1 ? ((-PAD_W % VECTOR) + VECTOR) % VECTOR : 0;
         constexpr int COUNT = ITEMS, SPAN = (ITEMS - 1) * STRIDE_W + (TAPS_W - 1) * DIL_W + 1;
-        const auto fetch_one = [&](bool inside, int d, int h, int iw) -> Value {
+        const auto fetch_one = [&](bool, int d, int h, int iw) -> Value {
+            Raw raw;
             Value x[VECTOR];
-            take(inside, first_id + d, first_ih + h, iw, x);
+            read(first_id + d, first_ih + h, iw, raw);
+            values_of(raw, first_id + d, first_ih + h, iw, x);
             return x[0];
         };
-        const auto fetch_row = [&](bool inside, int d, int h, int iw, Value (&x)[SPAN]) {
+        const auto fetch_row = [&](bool, int d, int h, int iw, Value (&x)[SPAN]) {
 #pragma unroll
             for (int j = 0; j < SPAN + HEAD; j += VECTOR) {
                 bool wanted_now = false;
@@ -423,8 +462,10 @@ ${fold_all()}
                 for (int k = 0; k < VECTOR; ++k)
                     wanted_now = wanted_now || (j + k < SPAN + HEAD && used(j + k - HEAD, ITEMS, STRIDE_W, TAPS_W, DIL_W));
                 if (!wanted_now) continue;
+                Raw raw;
                 Value chunk[VECTOR];
-                take(inside, first_id + d, first_ih + h, iw - HEAD + j, chunk);
+                read(first_id + d, first_ih + h, iw - HEAD + j, raw);
+                values_of(raw, first_id + d, first_ih + h, iw - HEAD + j, chunk);
 #pragma unroll
                 for (int k = 0; k < VECTOR; ++k)
                     if (j + k >= HEAD && j + k - HEAD < SPAN) x[j + k - HEAD] = chunk[k];

@@ -22,8 +22,8 @@ from warpsmith.kernels.slots import Role, Slot, Values
 
 ENUMS = {"path": "Path", "fold": "Fold", "cache_hint": "Hint"}
 NAIVE: Values = {
-    "lanes": 128, "teams": 1, "path": "direct", "vector": 1, "cache_hint": "default", "items": 1, "rows": 1,
-    "slices": 1, "fold": "taps",
+    "lanes": 128, "teams": 1, "path": "direct", "vector": 1, "ahead": 1, "cache_hint": "default", "items": 1,
+    "rows": 1, "slices": 1, "fold": "taps",
 }  # fmt: skip
 DOCS: dict[str, tuple[Role, str]] = {
     "lanes": ("config", "threads along the last dimension"),
@@ -31,6 +31,7 @@ DOCS: dict[str, tuple[Role, str]] = {
     "path": ("memory", "direct: inputs through L1; staged: a team's inputs in shared memory; columns: outer dimensions "
                        "folded first, then the last one through shared memory"),
     "vector": ("memory", "neighbouring inputs in one access"),
+    "ahead": ("memory", "rows of inputs read before the first is used, on their way to shared memory"),
     "cache_hint": ("memory", "cache hint of results: streaming = evict first"),
     "items": ("compute", "outputs a thread computes along the last dimension"),
     "rows": ("compute", "along the dimension before it: inputs that they share are read once"),
@@ -38,9 +39,9 @@ DOCS: dict[str, tuple[Role, str]] = {
     "fold": ("reduction", "taps: every window tap by tap; rows: each row of taps once for all windows that share it"),
 }  # fmt: skip
 _DROPS = (
-    ("items", 3), ("rows", 16), ("items", 16), ("teams", 2), ("vector", 2), ("slices", 4), ("lanes", 256), ("teams", 8),
-    ("items", 8), ("rows", 2), ("cache_hint", "streaming"), ("items", 2), ("lanes", 64), ("path", "staged"),
-    ("teams", 4), ("fold", "taps"), ("rows", 1), ("path", "direct"), ("rows", 4),
+    ("items", 3), ("rows", 16), ("items", 16), ("ahead", 1), ("ahead", 8), ("teams", 2), ("vector", 2), ("slices", 4),
+    ("lanes", 256), ("teams", 8), ("items", 8), ("rows", 2), ("cache_hint", "streaming"), ("items", 2), ("lanes", 64),
+    ("path", "staged"), ("teams", 4), ("fold", "taps"), ("rows", 1), ("path", "direct"), ("rows", 4),
 )  # fmt: skip
 MAX_UNROLLED = 640
 """Operations on inputs that one thread's code may hold one after the other: compile time grows with them."""
@@ -144,6 +145,8 @@ def _check_path(region: WindowRegion, values: Values) -> Invalid | None:
         return Invalid(("fold", "path"), "shape", "nothing to fold by rows here")
     if values["fold"] == "rows" and plain and (items == 1 or path == "staged"):
         return Invalid(("fold", "rows"), "shape", "one window a thread shares no row")
+    if path == "direct" and int(values["ahead"]) > 1:
+        return Invalid(("ahead", "path"), "shape", "nothing is on its way to shared memory")
     if path == "direct" and vector > 1 and (items * region.dims[-1].stride % vector or (plain and items == 1)):
         message = f"the inputs of {items} outputs are no whole vectors of {vector}"
         return Invalid(("vector", "items"), "alignment", message)
@@ -179,6 +182,7 @@ def _space(region: WindowRegion, device: DeviceModel) -> ChoiceSpace:
         "teams": (1, 2, 4, 8),
         "path": ("direct", "staged") if special else ("direct", "staged", "columns"),
         "vector": tuple(v for v in (1, 2, 4) if v <= width),
+        "ahead": tuple(n for n in (1, 4, 8) if n == 1 or g.d.taps * g.h.taps > 1),
         "cache_hint": ("default", "streaming"),
         "items": tuple(n for n in (1, 2, 3, 4, 8, 16) if n == 1 or 32 * n < 2 * max(32, g.w.out)),
         "rows": tuple(n for n in (1, 2, 4, 8, 16) if n <= g.h.out) if g.h.taps > 1 else (1,),
@@ -196,6 +200,7 @@ def _sensible(region: WindowRegion, device: DeviceModel, choices: Choices) -> Va
     several blocks the one that the cost model puts first."""
     g = geometry(region)
     wishes: Values = NAIVE | {"vector": max(int(v) for v in choices["vector"])}
+    wishes["ahead"] = 4 if 4 in choices["ahead"] else 1
     wishes["path"] = "columns" if "columns" in choices["path"] else "staged"
     if region.floor_bytes > device.l2_bytes:
         wishes["cache_hint"] = "streaming"

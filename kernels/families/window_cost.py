@@ -22,7 +22,8 @@ def registers_of(region: WindowRegion, values: Values) -> int:
     folds *= 2 if region.position is not None else 1
     row = vector if path == "columns" else span(g.w, items if path == "direct" else 1)
     weights = region.taps if region.weight is not None and region.taps <= 64 else 0
-    return 30 + folds + (min(row, 16) if plain else row) + weights
+    coming = int(values["ahead"]) * vector * sum(max(1, common.item_bytes(load) // 4) for load in region.loads)
+    return 32 + folds + max(min(row, 16) if plain else row, coming if path != "direct" else 0) + weights
 
 
 def window_features(kernel: str, region: WindowRegion, values: Values) -> LaunchFeatures:
@@ -41,7 +42,8 @@ def window_features(kernel: str, region: WindowRegion, values: Values) -> Launch
     lines = len(region.post) + len(region.stores) * 3
     written = sum(store.numel * codegen.ITEM_BYTES[store.dtype] for store in region.stores)
     together = max(1, min(4 // layout.rows_read, layout.columns // (int(values["lanes"]) * vector)))
-    in_flight = min(layout.rows_read * (1 if path == "direct" else together), IN_FLIGHT) * vector * size
+    ahead = IN_FLIGHT if path == "direct" else max(int(values["ahead"]), together)
+    in_flight = min(layout.rows_read * together, ahead) * vector * size
     return LaunchFeatures(
         kernel=kernel, blocks=layout.blocks, threads=layout.threads, registers=registers_of(region, values),
         shared_bytes=layout.shared_bytes, dram_read=int(touched * size * small), dram_written=written,

@@ -73,13 +73,12 @@ def _moves(region: WindowRegion, load: Load) -> bool:
 def _load_context(region: WindowRegion, load: Load, names: dict[str, str], index: str) -> dict[str, Any]:
     if load.address is None:
         raise ValueError(f"{load.var} is passed by value")
-    last = f"p{len(region.dims) - 1}"
     unit = is_unit(region, load)
-    start = load.address.c_text(index)
     return {
         "var": load.var, "ctype": codegen.compute_ctype(load), "packed": unit,
+        "held": codegen.STORAGE_TYPES[load.dtype] if unit else codegen.compute_ctype(load),
         "text": codegen.load_text(load, names, index),
-        "from": f"[&](int {last}) {{ return {names[load.buffer]} + ({start}); }}(first)",
+        "at": f"{names[load.buffer]} + ({load.address.c_text(index)})",
     }  # fmt: skip
 
 

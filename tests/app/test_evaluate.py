@@ -57,3 +57,19 @@ def test_it_refuses_what_it_cannot_use(
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     assert all(word in done.stderr for word in told)
+
+
+def test_the_records_of_a_run_are_searched(finished: Path, warpsmith: Run, tmp_path: Path) -> None:
+    done = warpsmith("export", finished, "--as", "t4", "--to", "records", "--json")
+    assert done.returncode == 0, done.stderr
+    for name in json.loads(done.stdout)["files"]:
+        document = json.loads((tmp_path / name).read_text())
+        assert document["schema_version"] == "1.0.0"
+        assert {r["objectives"][0] for r in document["results"]} == {"estimated_time"}
+    words = ("evaluate", "random", "--tables", "records", "--at", "1,2", "--seeds", "3", "--jobs", "1", "--json")
+    done = warpsmith(*words)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["mean"]["2"] == 1.0
+    done = warpsmith("export", finished, "--as", "t4", "--to", "records.json")
+    assert done.returncode == 2
+    assert "takes a folder" in done.stderr

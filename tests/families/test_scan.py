@@ -20,23 +20,25 @@ CASES = {
     "running_sum": ["5,1031"],
     "running_product": ["3,4,67"],
     "running_sum_of_rows": ["37,5"],
-    "running_sum_middle": ["3,9,7"],
     "running_sum_backwards": ["5,259"],
     "running_sum_before": ["5,1001"],
     "running_sum_before_backwards": ["3,131"],
-    "running_product_before": ["4,33"],
     "running_sum_without_itself": ["4,130"],
     "running_sum_masked": ["5,67", "5,67"],
+    "running_sum_of_a_slice": ["5,66"],
+    "running_mean": ["5,66"],
+}
+SLOW = {
+    "running_sum_middle": ["3,9,7"],
+    "running_product_before": ["4,33"],
     "running_count": ["5,67"],
     "running_sum_transposed": ["5,67"],
-    "running_sum_of_a_slice": ["5,66"],
     "running_sum_in_halves": ["5,66"],
-    "running_mean": ["5,66"],
 }
 
 
 def case_of(function: str, *shapes: str) -> regions.Case:
-    traced = captured(function, *(shapes or CASES[function]))
+    traced = captured(function, *(shapes or (CASES | SLOW)[function]))
     expected = {f"out{position}": value for position, value in enumerate(traced.expected)}
     return regions.Case(function, lower(traced.graph), traced.feeds, expected, tolerance=2e-5)
 
@@ -55,14 +57,14 @@ def test_priors_compute_what_torch_does(function, compiler, spec_of):
     assert_computes(compiler, case, spec.emit(spec.sensible()))
 
 
-@pytest.mark.parametrize("function", ["running_product", "running_sum_of_rows", "running_sum_before_backwards"])
+@pytest.mark.parametrize("function", ["running_sum_of_rows", "running_sum_before_backwards"])
 def test_naive_kernels_compute_what_torch_does(function, compiler, spec_of):
     case = case_of(function)
     spec = spec_of(FAMILY, case.region)
     assert_computes(compiler, case, spec.emit(spec.naive))
 
 
-@pytest.mark.parametrize("function", ["running_sum", "running_sum_backwards", "running_sum_before"])
+@pytest.mark.parametrize("function", ["running_sum_backwards", "running_sum_before"])
 def test_slot_values_compute_what_torch_does(function, compiler, spec_of, covering):
     case = case_of(function)
     spec = spec_of(FAMILY, case.region)
@@ -86,7 +88,7 @@ def test_exclusive_scans_are_one_region():
     assert not large("3,131").exclusive
 
 
-@pytest.mark.parametrize("shape", ["1,1", "1,7", "6,1"])
+@pytest.mark.parametrize("shape", ["1,1", "6,1"])
 def test_axes_of_one_point(shape, compiler, spec_of):
     case = case_of("running_sum", shape)
     spec = spec_of(FAMILY, case.region)
@@ -127,7 +129,7 @@ def test_other_regions_are_refused():
     assert FAMILY.refuse(regions.pointwise("relu", regions.random(4, 4)).region)
 
 
-@pytest.mark.parametrize("shape", ["32768,32768", "40000,65535", "65536,512", "4,1048576", "7,3"])
+@pytest.mark.parametrize("shape", ["32768,32768", "65536,512", "7,3"])
 def test_counts_of_valid_combinations(shape, spec_of, valid_values):
     spec = spec_of(FAMILY, large(shape))
     assert 20 <= len(valid_values(spec)) <= 500
@@ -161,6 +163,15 @@ def test_the_estimate_stays_near_the_floor_where_the_prior_applies(spec_of):
     spec = spec_of(FAMILY, large("32768,32768"))
     (features,) = spec.features(spec.sensible() | {"cache_hint": "default"})
     assert features.dram_read + features.dram_written == spec.region.floor_bytes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("function", SLOW)
+def test_further_scans(function, compiler, spec_of, covering):
+    case = case_of(function)
+    spec = spec_of(FAMILY, case.region)
+    for values in (spec.naive, spec.sensible(), *covering(spec, 3)):
+        assert_computes(compiler, case, spec.emit(values))
 
 
 @pytest.mark.slow

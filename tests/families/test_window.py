@@ -22,16 +22,16 @@ CASES = {
     "max_pool_ceil": ["1,3,16,20"],
     "max_pool_solid": ["1,2,11,13,17"],
     "max_pool_places": ["2,3,13,37"],
-    "max_pool_place_in_solid": ["1,2,5,7,9"],
-    "avg_pool_plane": ["1,2,25,44"],
     "avg_pool_ceil": ["1,2,13,37"],
     "avg_pool_inside": ["2,1,8,16"],
     "pool_of_relu_and_more": ["1,2,9,68", "1,2,9,68"],
-    "depthwise_line": ["2,3,64", "6,1,5", "6"],
     "depthwise_strided": ["2,3,13,37", "6,1,3,4", "6"],
     "depthwise_solid": ["1,2,3,5,68", "2,1,3,3,3"],
 }
 SLOW = {
+    "depthwise_line": ["2,3,64", "6,1,5", "6"],
+    "avg_pool_plane": ["1,2,25,44"],
+    "max_pool_place_in_solid": ["1,2,5,7,9"],
     "max_pool_plane": ["1,2,9,64"],
     "avg_pool_line": ["1,1,128"],
     "avg_pool_divisor": ["1,2,13,37"],
@@ -42,9 +42,7 @@ SLOW = {
 }
 LARGE = {
     "max_pool_plane": ["32,64,512,512"],
-    "avg_pool_plane": ["16,64,2048,2048"],
     "max_pool_solid": ["16,32,128,128,128"],
-    "avg_pool_line": ["64,128,65536"],
     "depthwise_plane": ["16,64,512,512", "64,1,3,3"],
 }
 """Sizes of KernelBench."""
@@ -70,7 +68,7 @@ def test_priors_compute_what_torch_does(function, compiler, spec_of):
     assert_computes(compiler, case, spec.emit(spec.sensible()))
 
 
-@pytest.mark.parametrize("function", ["max_pool_solid", "avg_pool_inside", "depthwise_strided"])
+@pytest.mark.parametrize("function", ["avg_pool_inside", "depthwise_strided"])
 def test_naive_kernels_compute_what_torch_does(function, compiler, spec_of):
     case = case_of(function)
     spec = spec_of(FAMILY, case.region)
@@ -171,7 +169,7 @@ def test_other_regions_are_refused():
     assert FAMILY.refuse(regions.pointwise("relu", regions.random(4, 4)).region)
 
 
-@pytest.mark.parametrize("function", LARGE)
+@pytest.mark.parametrize("function", ["max_pool_plane", "depthwise_plane"])
 def test_large_problems_have_bounded_spaces_and_priors_near_the_floor(function, spec_of, valid_values):
     spec = spec_of(FAMILY, region_of(function))
     assert 20 <= len(valid_values(spec)) <= 500

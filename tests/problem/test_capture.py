@@ -387,3 +387,15 @@ def test_integer_inputs_that_nothing_reads_and_integer_intermediates_are_fine(tm
         inputs="torch.randn(6, 10), torch.arange(3)",
     )
     assert [leaf.ref for leaf in capture(problem).inputs.values()] == ["in0"]
+
+
+@pytest.mark.parametrize("layer", ["GRU", "LSTM"])
+def test_a_recurrent_layer_stays_whole_and_is_not_walked_through(tmp_path: Path, layer: str) -> None:
+    from torch._decomp import decompositions
+
+    cells = (decompositions.gru_cell, decompositions.lstm_cell)
+    init = f"self.r = nn.{layer}(5, 7, num_layers=2, batch_first=True, bidirectional=True)"
+    problem = cases.problem(tmp_path, "self.r(x)[0]", init=init, inputs="torch.randn(3, 11, 5)")
+    anchors = [node for node in capture(problem).nodes if node.pattern == "anchor"]
+    assert [(node.op, node.out.shape) for node in anchors] == [(layer.lower(), (3, 11, 14))]
+    assert (decompositions.gru_cell, decompositions.lstm_cell) == cells

@@ -1,5 +1,8 @@
 """Replay on recorded tables: what a policy may see, what counts, and how good the policies are at equal budgets."""
 
+import json
+import runpy
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -82,10 +85,10 @@ def test_a_search_that_is_taken_up_again_goes_on_as_it_would_have(pnpoly: Table,
     for length in rounds[-2:]:
         told = [t for t in trials if t.step == trials[length].step]
         request = Request(
-            TableSpace(pnpoly), tuple(trials[:length]), told[0].kind, 3, 5, told[0].step, role=told[0].role
+            TableSpace(pnpoly), tuple(trials[:length]), told[0].kind, len(told), 5, told[0].step, role=told[0].role
         )
         made = make_policy(policy).propose(request)
-        assert [p.values for p in made][: len(told)] == [t.values for t in told]
+        assert [p.values for p in made] == [t.values for t in told]
 
 
 def test_builtin_is_better_than_random_and_tpe_on_the_tables_in_the_repository() -> None:
@@ -108,6 +111,23 @@ def test_scores_are_means_over_seeds_and_tables_with_their_errors(pnpoly: Table)
     score = found.overall()
     assert score.mean[20] == pytest.approx(np.mean([a[1] for a in alone]))
     assert score.error[20] == pytest.approx(np.std([a[1] for a in alone], ddof=1) / 3**0.5)
+
+
+def test_the_results_page_is_made_of_searches_that_are_run_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = Path(__file__).parents[2] / "benchmarks" / "tables.py"
+    searches, page = tmp_path / "searches.jsonl", tmp_path / "page.md"
+    words = ["--policies", "random,coordinate", "--table", "pnpoly_RTX3090", "--seed", "7", "--seeds", "2"]
+    monkeypatch.setattr("sys.argv", [str(script), "--tables", str(TABLES), "--searches", str(searches), *words])
+    runpy.run_path(str(script), run_name="__main__")
+    lines = [json.loads(line) for line in searches.read_text().splitlines()]
+    assert sorted((x["policy"], x["seed"]) for x in lines) == [(p, s) for p in ("coordinate", "random") for s in (7, 8)]
+    monkeypatch.setattr("sys.argv", [*sys.argv, "--out", str(page)])
+    runpy.run_path(str(script), run_name="__main__")
+    assert len(searches.read_text().splitlines()) == 4
+    shares = [x["share"][2] for x in lines if x["policy"] == "random"]
+    assert f"{np.mean(shares):.3f} ± {np.std(shares, ddof=1) / 2**0.5:.3f}" in page.read_text()
 
 
 @pytest.mark.slow

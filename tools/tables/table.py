@@ -12,6 +12,11 @@ from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.records import Failure, SlotValue
 from warpsmith.kernels.slots import ROLES, Role, Slot
 
+
+class NothingToSearch(UserError):
+    """A table with one configuration, or without a time."""
+
+
 Key = tuple[SlotValue, ...]
 """A configuration: one value a slot, in the order of the slots."""
 
@@ -78,16 +83,16 @@ def make_table(
     naive: Mapping[str, SlotValue] | None = None,
 ) -> Table:
     """A table from rows in any order; of a configuration that occurs twice the first row counts. Parameters with one
-    value alone are left out. UserError where nothing can be searched in it."""
+    value alone are left out. NothingToSearch where nothing can be."""
     values = [_ordered({key[i] for key, _ in rows}) for i in range(len(parameters))]
     varied = [i for i, known in enumerate(values) if len(known) > 1]
     entries: dict[Key, Entry] = {}
     for key, entry in rows:
         entries.setdefault(tuple(key[i] for i in varied), entry)
     if not varied:
-        raise UserError(f"{name}: no parameter takes more than one value, so there is nothing to search")
+        raise NothingToSearch(f"{name}: no parameter takes more than one value, so there is nothing to search")
     if all(entry.cost_us is None for entry in entries.values()):
-        raise UserError(f"{name}: not one configuration has a time")
+        raise NothingToSearch(f"{name}: not one configuration has a time")
     slots = tuple(
         Slot(parameters[i], roles[parameters[i]], "choice", values[i], values[i][0], "a recorded parameter")
         for i in varied
