@@ -255,10 +255,10 @@ class _Converter:
     def convert(self) -> tuple[OpGraph, dict[str, torch.Tensor]]:
         """The graph, and the constants of forward that became `param:` inputs."""
         _refuse_endless(self.problem, self.program)
-        self._refuse_state()
         results = self._outputs()
         _name_parts(self.program.graph)
         live = _live_nodes(self.program.graph, results)
+        self._refuse_state({node.name for node in live})
         self.written = frozenset(node.name for node in results)
         for node in self.program.graph.nodes:
             if node in live and node.op == "placeholder":
@@ -274,19 +274,22 @@ class _Converter:
         )
         return graph, self.constants
 
-    def _refuse_state(self) -> None:
-        """Refuse what outlives the call: in-place changes, and tensors that forward assigns to the module."""
+    def _refuse_state(self, live: set[str]) -> None:
+        """Refuse what outlives the call: in-place changes, and tensors that forward assigns to the module. A buffer that
+        no output is computed from may change: the next call cannot tell."""
+        read = {spec.target for spec in self.program.graph_signature.input_specs if spec.arg.name in live}
         # The tracer puts assigned attributes back, hence a call of its own.
         _call(self.instance)
         for name, tensor in named_tensors(self.instance.module).items():
-            if self.instance.parameters.get(name, tensor) is not tensor:
+            if self.instance.parameters.get(name, tensor) is not tensor and name in read:
                 raise NotYetError(
                     f"{self.problem.path}: forward assigns self.{name}, which outlives the call: not supported "
                     "yet; make it an input and an output"
                 )
         # By kind, as releases of torch differ in which of them they list: inputs, buffers, parameters.
         specs = self.program.graph_signature.output_specs
-        mutated = [spec.target for spec in specs if spec.kind.name.endswith("_MUTATION")]
+        changed = [spec for spec in specs if spec.kind.name.endswith("_MUTATION")]
+        mutated = [spec.target for spec in changed if spec.target in read or not spec.kind.name.startswith("BUFFER")]
         if mutated:
             eval_mode = "use eval mode, " if self.problem.mode == "train" else ""
             raise NotYetError(
@@ -299,7 +302,8 @@ class _Converter:
         kept = [
             spec.arg
             for spec in signature.output_specs
-            if not (isinstance(spec.arg, ConstantArgument) and spec.arg.value is None)
+            if not spec.kind.name.endswith("_MUTATION")
+            and not (isinstance(spec.arg, ConstantArgument) and spec.arg.value is None)
         ]
         names = [arg.name for arg in kept if isinstance(arg, TensorArgument)]
         if not names:

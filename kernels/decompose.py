@@ -128,10 +128,16 @@ def _own_decompositions() -> dict[Any, Decomposition]:
         aten.pow.Tensor_Scalar: _pow,
         aten.clamp.Tensor: _clamp_tensor,
         aten.split_with_sizes.default: _split_with_sizes,
+        aten.copy.default: _copy,
         aten.native_group_norm.default: _group_norm,
         aten.addcmul.default: lambda x, a, b, value=1: x + _scaled(a * b, value),
         aten.addcdiv.default: lambda x, a, b, value=1: x + _scaled(a / b, value),
     }
+
+
+def _copy(x: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
+    """Of what is written over, only shape and type matter."""
+    return torch.clone(source.to(x.dtype).expand(x.shape))
 
 
 def _all_dims(x: Tensor) -> list[int]:

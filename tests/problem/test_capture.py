@@ -399,3 +399,13 @@ def test_a_recurrent_layer_stays_whole_and_is_not_walked_through(tmp_path: Path,
     anchors = [node for node in capture(problem).nodes if node.pattern == "anchor"]
     assert [(node.op, node.out.shape) for node in anchors] == [(layer.lower(), (3, 11, 14))]
     assert (decompositions.gru_cell, decompositions.lstm_cell) == cells
+
+
+def test_a_state_that_is_written_before_it_is_read_may_change(tmp_path: Path) -> None:
+    init = "self.h = torch.zeros(6, 10)\nself.f = nn.Linear(10, 10)"
+    forward = "self.h.copy_(s)\nself.h = torch.tanh(self.f(self.h))\nreturn self.h + x"
+    problem = cases.problem(
+        tmp_path, forward, init=init, arguments="x, s", inputs="torch.randn(6, 10), torch.randn(6, 10)"
+    )
+    read = {leaf.ref for leaf in check_meaning(problem).inputs.values()}
+    assert read == {"in0", "in1", "param:f.weight", "param:f.bias"}
