@@ -70,7 +70,7 @@ def table(rows: Sequence[Row], device: DeviceModel, tried: int) -> list[str]:
         "",
         f"Written by `benchmarks/rewrites_model.py`. **Estimated**, not measured: the cost model of {device.name} "
         f"({device.arch}), declared sizes, eval mode, each family's prior, libraries at 80 % of the FP32 peak or the "
-        f"copy rate. {tried} problems were planned; in {len(rows)} a rewritten way is offered. What each rewrite is: "
+        f"copy rate. {tried} problems were tried; in {len(rows)} a rewritten way is offered. What each rewrite is: "
         "[docs/rewrites.md](../rewrites.md).",
         "",
         "| problem | rewrites | without, us | with, us | ratio | GFLOP without | with |",
