@@ -1,6 +1,6 @@
 """Writes what exact rewrites save by the cost model, at the sizes that problems declare. Estimates, no measurement.
 
-usage: python benchmarks/rewrites_model.py KERNELBENCH [--levels 2,3] [--arch sm_90] > docs/results/rewrites_model.md
+usage: python benchmarks/rewrites_model.py KERNELBENCH [--levels 2,3] [--only 2/13,2/14] [--arch sm_90] > OUT.md
 
 KERNELBENCH: a folder with levelN/NNN_Name.py. Listed are the problems in which the planner offers a rewritten way.
 """
@@ -56,10 +56,11 @@ def row_of(path: Path, device: DeviceModel) -> Row | None:
     return Row(name, after.rewrites, before_us, after_us, (graph.flops, after.graph.flops))
 
 
-def problems(folder: Path, levels: Sequence[str]) -> Iterator[Path]:
-    """Files by level and number."""
+def problems(folder: Path, levels: Sequence[str], only: Sequence[str]) -> Iterator[Path]:
+    """Files by level and number; `only` holds names like 2/13, none for all."""
     for level in levels:
-        yield from sorted((folder / f"level{level}").glob("*.py"), key=lambda path: int(path.name.split("_")[0]))
+        files = sorted((folder / f"level{level}").glob("*.py"), key=lambda path: int(path.name.split("_")[0]))
+        yield from (path for path in files if not only or f"{level}/{path.name.split('_')[0]}" in only)
 
 
 def table(rows: Sequence[Row], device: DeviceModel, tried: int) -> list[str]:
@@ -69,7 +70,7 @@ def table(rows: Sequence[Row], device: DeviceModel, tried: int) -> list[str]:
         "",
         f"Written by `benchmarks/rewrites_model.py`. **Estimated**, not measured: the cost model of {device.name} "
         f"({device.arch}), declared sizes, eval mode, each family's prior, libraries at 80 % of the FP32 peak or the "
-        f"copy rate. {tried} problems were planned; in {len(rows)} a rewritten way is offered. What each rewrite is: "
+        f"copy rate. {tried} problems were tried; in {len(rows)} a rewritten way is offered. What each rewrite is: "
         "[docs/rewrites.md](../rewrites.md).",
         "",
         "| problem | rewrites | without, us | with, us | ratio | GFLOP without | with |",
@@ -80,7 +81,11 @@ def table(rows: Sequence[Row], device: DeviceModel, tried: int) -> list[str]:
         f"{row.flops[0] / 1e9:,.2f} | {row.flops[1] / 1e9:,.2f} |"
         for row in rows
     ]
-    lines += ["", "| rewrite | problems | geometric mean of their ratios |", "|---|---|---|"]
+    lines += [
+        "",
+        "| rewrite | problems | geometric mean of their ratios, other rewrites of theirs included |",
+        "|---|---|---|",
+    ]
     for rewrite in REWRITES:
         ratios = [row.ratio for row in rows if rewrite.name in row.rewrites]
         mean = f"{exp(sum(map(log, ratios)) / len(ratios)):.1f}" if ratios else "–"
@@ -93,10 +98,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--levels", default="1,2,3")
+    parser.add_argument("--only", default="", help="problems to plan, 2/13,2/14 for instance")
     parser.add_argument("--arch", default="sm_90")
     given = parser.parse_args()
     device = model_for(given.arch)
-    paths = list(problems(given.folder, given.levels.split(",")))
+    only = given.only.split(",") if given.only else []
+    paths = list(problems(given.folder, given.levels.split(","), only))
     rows = [row for row in (row_of(path, device) for path in paths) if row is not None]
     print("\n".join(table(rows, device, len(paths))))
 

@@ -25,6 +25,8 @@ class Rewritten:
     ways: tuple[AnyRegion, ...]
 
 
+_LEAST_GAIN = 0.01
+"""Share of the estimate that a rewrite must save: another way takes its part of the evaluations of a search."""
 Ways = Callable[[OpGraph], list[AnyRegion]]
 
 
@@ -46,11 +48,13 @@ def chosen(graph: OpGraph, ways: Sequence[AnyRegion], ways_of: Ways, device: Dev
         except NotYetError:
             continue
         old = best.ways if best else tuple(ways)
-        if least_us(found, device) < least_us(old, device) or least_us(_parts(found), device) < least_us(
-            _parts(old), device
-        ):
+        if _pays(found, old, device) or _pays(_parts(found), _parts(old), device):
             best = Rewritten((*names, rewrite.name), other, tuple(found))
     return best
+
+
+def _pays(found: Sequence[AnyRegion], old: Sequence[AnyRegion], device: DeviceModel) -> bool:
+    return least_us(found, device) < (1.0 - _LEAST_GAIN) * least_us(old, device)
 
 
 def _parts(ways: Sequence[AnyRegion]) -> list[AnyRegion]:

@@ -12,6 +12,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from rewrite_problems import Text, problem
 
 from warpsmith.app.workbench import Bench, open_bench, roof_for, specs_of
+from warpsmith.graph import wishes
+from warpsmith.graph.run import make_context
+from warpsmith.graph.state import SearchSettings, SearchState
 from warpsmith.kernels.capture import capture
 from warpsmith.kernels.carry import is_of
 from warpsmith.kernels.device import model_for
@@ -21,6 +24,8 @@ from warpsmith.kernels.family import KernelSpec
 from warpsmith.kernels.plan import plan
 from warpsmith.kernels.records import Outcome
 from warpsmith.kernels.rewrites.registry import rewritten
+from warpsmith.tools.null import NullEvaluator
+from warpsmith.tools.runs.store import RunStore
 
 DEVICE = model_for("sm_90")
 
@@ -135,3 +140,14 @@ def test_names_of_rewritten_families_are_known() -> None:
     assert opt_ins("row+linear_sum") == opt_ins("row")
     assert not is_template("row+nothing")
     assert not is_template("freeform+linear_sum")
+
+
+def test_who_wants_arithmetic_as_it_was_lowered_gets_no_rewritten_family(tmp_path: Path) -> None:
+    specs = list(specs_of(large(tmp_path)).values())
+    store = RunStore.create("large", tmp_path / "runs")
+    context = make_context(specs, NullEvaluator(), store, SearchSettings(), lambda kind, data: None)
+    state: SearchState = {"pins": {}}  # type: ignore[typeddict-item]
+    assert [specs[i].family.name for i in wishes.families(context, state)] == ["composer", "composer+linear_sum"]
+    state["pins"] = {"precision": "exact"}
+    assert [specs[i].family.name for i in wishes.families(context, state)] == ["composer"]
+    store.close()
