@@ -144,7 +144,7 @@ MUTANTS = (
     ),
     Mutant(
         "library steps may write inputs", "sandbox/cuda/library.py",
-        'or out.startswith(("in", "param:"))', "or False", ("c27_library_into_an_input",),
+        'or step.out.startswith(("in", "param:"))', "or False", ("c27_library_into_an_input",),
     ),
     Mutant(
         "library steps are launched with any keyword", "sandbox/cuda/library.py",
