@@ -31,7 +31,7 @@ def count(number: int, noun: str) -> str:
 
 def slots_text(slots: Mapping[str, Any], limit: int = 8) -> str:
     """Choice slots as `name=value`; code slots (multi-line or long text) are left out."""
-    short = [f"{name}={value}" for name, value in slots.items() if len(str(value)) <= 24 and "\n" not in str(value)]
+    short = [f"{name}={value}" for name, value in slots.items() if 0 < len(str(value)) <= 24 and "\n" not in str(value)]
     return " ".join(short[:limit])
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from warpsmith.kernels.decompose import WINDOWS
+from warpsmith.kernels.decompose import WINDOWS, words
 from warpsmith.kernels.errors import NotYetError
 from warpsmith.kernels.indexing import Algebra
 from warpsmith.kernels.lowering.call import Call
@@ -127,8 +127,15 @@ def where_from(node: OpNode) -> str:
     return f"node {node.name} ({node.op}{place})"
 
 
+_RANDOM = words("rand randn randint randperm rand_like randn_like bernoulli normal native_dropout multinomial")
+
+
 def unsupported(node: OpNode, what: str) -> NotYetError:
     """The refusal of a node."""
+    if node.op in _RANDOM:
+        return NotYetError(
+            f"{where_from(node)} draws random numbers, so that no two results can be compared: make them an input"
+        )
     return NotYetError(f"{where_from(node)}: {what} is not covered yet")
 
 

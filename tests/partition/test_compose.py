@@ -16,6 +16,7 @@ from warpsmith.kernels.capture import capture
 from warpsmith.kernels.carry import carried
 from warpsmith.kernels.composite import Composite, KernelPart, LibraryPart
 from warpsmith.kernels.device import model_for
+from warpsmith.kernels.errors import NotYetError
 from warpsmith.kernels.families.registry import COMPOSER
 from warpsmith.kernels.family import spec_for
 from warpsmith.kernels.partition.compose import compose
@@ -124,3 +125,10 @@ def test_the_same_cuts_are_made_at_other_sizes(tmp_path: Path) -> None:
     steps = [getattr(step, "library", None) or step.kernel for step in there.plan.steps]
     assert steps == [getattr(step, "library", None) or step.kernel for step in spec.emit(spec.naive).plan.steps]
     assert isinstance(carried(spec, spec.emit(spec.naive), capture(load_problem(str(written(tmp_path, "mlp"))))), str)
+
+
+def test_a_module_that_draws_random_numbers_is_told_why_it_cannot_be_judged(tmp_path: Path) -> None:
+    path = written(tmp_path, "two_axes")
+    path.write_text(path.read_text().replace("return torch", "x = x + torch.randn(11, 13)\n        return torch"))
+    with pytest.raises(NotYetError, match=r"randn.*draws random numbers.*make them an input"):
+        compose(capture(load_problem(str(path))), DEVICE)
