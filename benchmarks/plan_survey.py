@@ -59,7 +59,8 @@ def surveyed(path: Path, device: DeviceModel) -> Row:
         spec = specs_for(found.region, device)[0]
         spec.emit(spec.sensible())
     except WarpsmithError as error:
-        return Row(level, name, refused=str(error).removeprefix(f"{path}").lstrip(",: "))
+        said = str(error).removeprefix(f"{path.resolve()}").lstrip(",: ")
+        return Row(level, name, refused=said.replace(f"{path.resolve().parent}/", ""))
     return _row(level, name, found, captured - began, time.perf_counter() - captured)
 
 
