@@ -24,8 +24,6 @@ class LibraryPart:
     """One call of a library, with what it takes at least."""
 
     step: LibraryStep
-    output: str
-    """Name of the graph's node that it computes."""
     flops: int
     bytes_moved: int
 

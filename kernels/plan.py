@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from warpsmith.kernels.composite import AnyRegion, Composite, KernelPart
 from warpsmith.kernels.device import DeviceModel
 from warpsmith.kernels.errors import NotYetError
+from warpsmith.kernels.families.registry import specs_for
 from warpsmith.kernels.lowering.lower import live_nodes, lower
 from warpsmith.kernels.opgraph import OpGraph
 from warpsmith.kernels.partition.compose import compose
@@ -108,10 +109,8 @@ def _ways(graph: OpGraph, device: DeviceModel) -> list[AnyRegion]:
     """One region and the parts that the graph can be cut into, as far as both exist and say different things."""
     prices = Prices(device)
     try:
-        whole: OneRegion | None = lower(graph)
+        whole = lower(graph)
     except NotYetError:
-        whole = None
-    if whole is None:
         return [compose(graph, device)]
     alone = prices.of(canonical(whole)[0]).us
     try:
@@ -120,12 +119,21 @@ def _ways(graph: OpGraph, device: DeviceModel) -> list[AnyRegion]:
         return [whole]
     if len(parts.parts) == 1 and isinstance(parts.parts[0], KernelPart):
         return [whole]
+    if not _covered(whole, device):
+        return [parts]
     if isinstance(whole, MatmulRegion):
         return [whole, parts]
     together = sum(
         prices.of(parts.kernels[part.kernel].region).us for part in parts.parts if isinstance(part, KernelPart)
     )
     return [whole] if alone <= together else [parts, whole]
+
+
+def _covered(region: OneRegion, device: DeviceModel) -> bool:
+    try:
+        return bool(specs_for(region, device))
+    except NotYetError:
+        return False
 
 
 def _counted(whole: Composite) -> str:

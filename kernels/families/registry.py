@@ -95,16 +95,16 @@ def specs_for(region: AnyRegion, device: DeviceModel) -> list[KernelSpec]:
     """One search space for each family that can compute the region. Raises NotYetError if there is none, or none whose
     own text keeps to the size that a slot may have: each of its candidates would be refused."""
     specs = [spec_for(family, region, device) for family in families_for(region, device)]
-    fitting = [spec for spec in specs if _longest(spec) <= MAX_CHARACTERS]
+    fitting = [spec for spec in specs if longest_text(spec) <= MAX_CHARACTERS]
     if not fitting:
         raise NotYetError(
-            f"one kernel for all operators takes {_longest(specs[0]):,} characters in a slot, which may have "
+            f"one kernel for all operators takes {longest_text(specs[0]):,} characters in a slot, which may have "
             f"{MAX_CHARACTERS:,}: give a part of the module, with fewer operators"
         )
     return fitting
 
 
-def _longest(spec: KernelSpec) -> int:
+def longest_text(spec: KernelSpec) -> int:
     """Characters of the longest text that a slot of the family holds by default."""
     return max((len(str(slot.default)) for slot in spec.slots if slot.kind == "code"), default=0)
 

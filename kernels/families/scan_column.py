@@ -11,7 +11,7 @@ from warpsmith.kernels.assemble import assemble, load_template, render
 from warpsmith.kernels.composite import AnyRegion
 from warpsmith.kernels.device import DeviceModel
 from warpsmith.kernels.families import common
-from warpsmith.kernels.families.scan import OPERATORS, code_slots, moving, scan_of, words_of
+from warpsmith.kernels.families.scan import MAX_ELEMENTS, OPERATORS, code_slots, moving, scan_of, words_of
 from warpsmith.kernels.families.scan_access import accesses_of, index_ctype, loads_of, used, value_ctypes, way_of
 from warpsmith.kernels.family import Invalid, LaunchFeatures
 from warpsmith.kernels.records import Candidate, KernelStep, LaunchPlan
@@ -20,8 +20,6 @@ from warpsmith.kernels.slots import Slot, Values
 
 KERNEL = "scan_columns"
 ENUMS = {"cache_hint": "Hint", "prefetch": "Prefetch"}
-MAX_ELEMENTS = 32
-"""Elements of one operand that a thread may own of a tile."""
 
 
 class ScanColumnFamily:

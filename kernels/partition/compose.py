@@ -133,7 +133,7 @@ class _Composer:
     def _part(self, item: _Item) -> Part:
         if isinstance(item, OpNode):
             step = library_step(item, self.names[item.name], self._window)
-            return LibraryPart(step, item.name, item.flops, item.bytes_moved)
+            return LibraryPart(step, item.flops, item.bytes_moved)
         return self._kernel_part(item, self.fusion.region(item), [self.names[name] for name in item])
 
     def _kernel_part(self, group: Group, region: OneRegion, outputs: Sequence[str]) -> KernelPart:

@@ -9,7 +9,7 @@ from typing import Any
 from warpsmith.kernels.cost import estimate_us
 from warpsmith.kernels.device import DeviceModel
 from warpsmith.kernels.errors import NotYetError
-from warpsmith.kernels.families.registry import own_families
+from warpsmith.kernels.families.registry import longest_text, own_families
 from warpsmith.kernels.family import Family, spec_for
 from warpsmith.kernels.region import Load, OneRegion, Store
 from warpsmith.kernels.slot_text import MAX_CHARACTERS
@@ -71,8 +71,7 @@ class Prices:
 
     def _estimate(self, family: Family, region: OneRegion) -> float:
         spec = spec_for(family, region, self.device)
-        longest = max((len(str(slot.default)) for slot in spec.slots if slot.kind == "code"), default=0)
         values = spec.sensible()
-        if longest > MAX_CHARACTERS or spec.check(values) is not None:
+        if longest_text(spec) > MAX_CHARACTERS or spec.check(values) is not None:
             return inf
         return estimate_us(spec, values)

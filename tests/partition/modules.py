@@ -48,6 +48,11 @@ MODULES: dict[str, tuple[str, str, str]] = {
         "y = x.unfold(2, 2, 2).unfold(3, 2, 2).reshape(2, -1, 12)\nreturn torch.tanh(self.a(y))",
         "torch.randn(2, 3, 4, 6)",
     ),
+    "half_product": (
+        "self.w = nn.Parameter(torch.randn(13, 9).half())",
+        "return torch.relu(x @ self.w)",
+        "torch.randn(7, 13).half()",
+    ),
     "looked_up": (
         "self.e = nn.Embedding(10, 6)",
         "return nn.functional.cross_entropy(self.e(x) * 2, x % 6)",

@@ -67,7 +67,7 @@ def test_parts_together_give_what_eager_gives(name: str, problem: Callable[[str]
     spec = spec_for(COMPOSER, composite_of(loaded), DEVICE)
     for values in (spec.naive, spec.sensible()):
         assert spec.check(values) is None
-        assert max(differences(loaded, spec.emit(values), compiler)) < 2e-5
+        assert max(differences(loaded, spec.emit(values), compiler)) < (1e-2 if name == "half_product" else 2e-5)
 
 
 def test_what_stands_between_libraries_is_one_kernel_each(problem: Callable[[str], Problem]) -> None:
@@ -100,6 +100,11 @@ def test_one_region_stays_one_where_it_costs_less() -> None:
         assert found.others == ()
     product = plan(capture(load_problem(str(examples / "matmul.py"))), device=DEVICE)
     assert [type(way).__name__ for way in product.ways] == ["MatmulRegion", "Composite"]
+
+
+def test_a_region_that_no_family_covers_is_no_way(problem: Callable[[str], Problem]) -> None:
+    found = plan(capture(problem("half_product")), device=DEVICE)
+    assert [type(way).__name__ for way in found.ways] == ["Composite"]
 
 
 def test_a_search_sees_each_kernels_slots_under_its_number(problem: Callable[[str], Problem]) -> None:
