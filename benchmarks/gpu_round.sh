@@ -24,7 +24,7 @@ for name in "${@:-tests redteam hostile small_card}"; do
     for one in $name; do
         case $one in
             tests) part tests 540 "$python" -m pytest -q -m gpu tests/gpu --deselect tests/gpu/test_redteam_gpu.py ;;
-            redteam) part redteam 300 "$python" -m pytest -q -m gpu tests/gpu/test_redteam_gpu.py ;;
+            redteam) part redteam 450 "$python" -m pytest -q -s -m gpu tests/gpu/test_redteam_gpu.py ;;
             hostile) part hostile 300 "$python" benchmarks/hostile_batch.py "$out/hostile_batch.md" --gpu ;;
             small_card) # a card of 24 GB: references of 6.4 GB, whole verdicts
                 part small_card 400 env WARPSMITH_GPU_MEMORY_GB=24 bash -c "optimize '$problems/24_LogSoftmax.py' --budget 6 --verdicts 1" ;;

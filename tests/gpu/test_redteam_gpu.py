@@ -1,5 +1,6 @@
 """The attacks of tests/redteam on a device, with their controls."""
 
+import time
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -32,7 +33,10 @@ def findings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Finding]:
             group = by_task[name]
             entries = {attack.name: attack.entry for attack in group}
             entries |= {f"{attack.name} control": attack.honest for attack in group}
-            return judged(group[0].task, entries, Path(folder / name), compiler, Target(kind="gpu", arch=arch))
+            begun = time.monotonic()
+            said = judged(group[0].task, entries, Path(folder / name), compiler, Target(kind="gpu", arch=arch))
+            print(f"{name}: {len(entries)} candidates judged in {time.monotonic() - begun:.1f} s", flush=True)
+            return said
 
         # Runs take turns on the device; what they start with, processes and compiles, overlaps.
         with ThreadPoolExecutor(4) as pool:
