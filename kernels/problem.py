@@ -22,7 +22,7 @@ from pydantic import Field, StrictInt
 from torch.utils import _pytree as pytree
 
 from warpsmith.kernels import jail
-from warpsmith.kernels.errors import SandboxError, UserError
+from warpsmith.kernels.errors import OutOfMemory, SandboxError, UserError
 from warpsmith.kernels.inputspec import draw, parse_inputs
 from warpsmith.kernels.live import LiveFacts, load_live, read_facts, save_live, shuffled
 from warpsmith.kernels.one_thread import one_thread
@@ -291,12 +291,12 @@ class Problem:
         return drawn
 
     def user_error(self, error: BaseException, doing: str) -> UserError:
-        """An exception from the user's code as a UserError with file, line and remedy."""
+        """An exception from the user's code as a UserError with file, line and remedy; for want of memory OutOfMemory."""
         if isinstance(error, UserError):
             return error
         summary = str(error).strip().splitlines()
         if _out_of_memory(error):
-            return UserError(
+            return OutOfMemory(
                 f"{locate(error, self.path)}: out of memory: {doing} raised {summary[0] if summary else error!r}; "
                 f"use smaller sizes; {self.settable_text()}"
             )

@@ -21,9 +21,12 @@ from warpsmith.tools.verification.compare import RULE_VERSION
 from warpsmith.tools.verification.domains import computable
 from warpsmith.tools.verification.input_sets import InputSet
 from warpsmith.tools.verification.inputs import KINDS
+from warpsmith.tools.verification.memory import budget_of
 from warpsmith.tools.verification.session import Session, session_for
 from warpsmith.tools.verification.verify import compare_output
 
+_PIECE = 1 << 22
+"""Elements worked on at a time: a dozen temporaries in float64."""
 Answer = Callable[[InputSet], Sequence[torch.Tensor]]
 """What a kernel would give that does not do the work; raises Undefined where it cannot be had."""
 _LOWER = {torch.float64: 23, torch.float32: 10, torch.float16: 7, torch.bfloat16: 3}
@@ -42,16 +45,19 @@ class Audit(Record):
     tried: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
     """Kinds of input that were needed to tell."""
+    untold: tuple[str, ...] = ()
+    """Answers that could not be had for want of memory: whether they pass is not known."""
     seconds: float = 0.0
 
     @property
     def payable(self) -> bool:
         """Whether a verdict on this problem may be paid for."""
-        return not self.accepted and bool(self.tried)
+        return not self.accepted and not self.untold and bool(self.tried)
 
     def warnings(self) -> list[str]:
         """The findings as sentences for users."""
-        return [f"this problem cannot tell {answer} from a right answer" for answer in self.accepted]
+        told = [f"this problem cannot tell {answer} from a right answer" for answer in self.accepted]
+        return told + [f"for want of memory it was not tried whether {answer} passes" for answer in self.untold]
 
 
 def run_job(payload: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,9 +74,13 @@ def audit(session: Session, problem_hash: str) -> Audit:
     standing: dict[str, Answer] = {}
     used = []
     told: set[str] = set()
+    untold: list[str] = []
+    inputs: InputSet | None = None
     for kind in KINDS:
         if not kind.judged or (answers is not None and not standing):
             continue
+        # A set that the session does not keep has to go before the next is made.
+        inputs = None
         inputs = session.input_set(kind.name)
         if inputs is None:
             continue
@@ -79,14 +89,19 @@ def audit(session: Session, problem_hash: str) -> Audit:
             standing = dict(answers)
         used.append(kind.name)
         for name, answer in list(standing.items()):
-            found = _accepted(inputs, answer)
+            try:
+                found = _accepted(inputs, answer)
+            except _TooLarge:
+                # It is as large on every kind of inputs.
+                untold.append(name)
+                found = False
             told.update([name] if found else [])
             if found is False:
                 del standing[name]
     return Audit(
         problem_hash=problem_hash, device=session.backend.torch_device.type,
         accepted=tuple(name for name in standing if name in told),
-        tried=tuple(answers or ()), kinds=tuple(used), seconds=time.perf_counter() - began,
+        tried=tuple(answers or ()), kinds=tuple(used), untold=tuple(untold), seconds=time.perf_counter() - began,
     )  # fmt: skip
 
 
@@ -99,7 +114,9 @@ def stored(problem_hash: str, device: str) -> Audit | None:
 
 
 def keep(found: Audit) -> None:
-    """Stores an audit in the cache folder."""
+    """Stores an audit in the cache folder; one for which memory was short is made anew where there may be more."""
+    if found.untold:
+        return
     path = _path(found.problem_hash, found.device)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, found.model_dump_json(indent=1).encode())
@@ -115,25 +132,31 @@ def _path(problem_hash: str, device: str) -> Path:
     return default_cache_dir() / "audits" / f"{problem_hash}-{device}-{RULE_VERSION}.json"
 
 
+class _TooLarge(Exception):
+    """The answer does not fit the memory."""
+
+
 class _SaysNothing(Exception):
     """The answer is the right one on these inputs."""
 
 
 def _accepted(inputs: InputSet, answer: Answer) -> bool | None:
-    """Whether the judge takes an answer for right on one set; None where the set cannot say."""
+    """Whether the judge takes an answer for right on one set; None where the set cannot say. _TooLarge where memory does
+    not suffice."""
     try:
         values = answer(inputs)
+        if [tuple(value.shape) for value in values] != [layout.shape for layout in inputs.layouts]:
+            return False
+        return all(compare_output(inputs, index, value).problem is None for index, value in enumerate(values))
     except _SaysNothing:
         return None
     except oracle.Undefined:
         return False
     except Exception as error:
-        if oracle.is_out_of_memory(error):
-            return False
-        raise
-    if [tuple(value.shape) for value in values] != [layout.shape for layout in inputs.layouts]:
-        return False
-    return all(compare_output(inputs, index, value).problem is None for index, value in enumerate(values))
+        if not oracle.is_out_of_memory(error):
+            raise
+    oracle.return_memory()
+    raise _TooLarge
 
 
 def _answers(session: Session, inputs: InputSet) -> Iterator[tuple[str, Answer]]:
@@ -164,16 +187,30 @@ def _means(session: Session, inputs: InputSet) -> list[torch.Tensor]:
     others = oracle.eager(inputs.instance, session.another(inputs))
     found = []
     for index, value in enumerate(others):
-        wide = computable(value).double()
-        finite = wide[wide.isfinite()]
-        found.append(_filled(inputs, index, float(finite.mean()) if finite.numel() else 0.0))
+        found.append(_filled(inputs, index, _mean(value)))
     return found
+
+
+def _mean(value: torch.Tensor) -> float:
+    """Of the finite elements; 0 where there are none."""
+    total = count = 0.0
+    for piece in _pieces(value):
+        wide = computable(piece).double()
+        finite = wide.isfinite()
+        total += float(torch.where(finite, wide, 0).sum())
+        count += float(finite.sum())
+    return total / max(1.0, count)
+
+
+def _pieces(value: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The elements of a tensor, flat, some at a time."""
+    return torch.split(value.reshape(-1), budget_of(value.device).piece(_PIECE))
 
 
 def _filled(inputs: InputSet, index: int, value: float) -> torch.Tensor:
     layout = inputs.layouts[index]
-    plain = torch.full(layout.shape, value, dtype=torch.float64, device=inputs.device)
-    return (plain if layout.dtype.is_floating_point else plain.round_()).to(layout.dtype)
+    plain = torch.full((), value, dtype=torch.float64, device=inputs.device)
+    return (plain if layout.dtype.is_floating_point else plain.round_()).to(layout.dtype).expand(layout.shape)
 
 
 def _copies(inputs: InputSet, position: int) -> list[torch.Tensor]:
@@ -184,8 +221,8 @@ def _copies(inputs: InputSet, position: int) -> list[torch.Tensor]:
         count = 1
         for size in layout.shape:
             count *= size
-        repeats = -(-count // flat.numel())
-        found.append(flat.repeat(repeats)[:count].view(layout.shape).to(layout.dtype))
+        repeated = flat if count <= flat.numel() else flat.repeat(-(-count // flat.numel()))
+        found.append(repeated[:count].view(layout.shape).to(layout.dtype))
     return found
 
 
@@ -201,15 +238,21 @@ def _coarse(inputs: InputSet, bits: int) -> Sequence[torch.Tensor]:
     """The module on inputs and weights of fewer bits, its results of fewer bits."""
 
     def cut(value: torch.Tensor) -> torch.Tensor:
-        wide = computable(value).double()
-        fraction, exponent = torch.frexp(wide)
-        scale = 2.0 ** (bits + 1)
-        return ((fraction * scale).round_() / scale * torch.exp2(exponent.double())).to(value.dtype)
+        made = torch.empty(value.shape, dtype=value.dtype, device=value.device)
+        for piece, place in zip(_pieces(value), _pieces(made), strict=True):
+            fraction, exponent = torch.frexp(computable(piece).double())
+            scale = 2.0 ** (bits + 1)
+            place.copy_((fraction * scale).round_() / scale * torch.exp2(exponent.double()))
+        return made
 
     values = [cut(value) if _is_float(value) else value for value in inputs.inputs]
+    outputs = list(oracle.eager(_changed(inputs, cut), values))
+    del values
+    for index, value in enumerate(outputs):
+        outputs[index] = cut(value) if value.is_floating_point() else value
+        del value
+    found = tuple(outputs)
     right = oracle.eager(inputs.instance, inputs.inputs)
-    found = oracle.eager(_changed(inputs, cut), values)
-    found = tuple(cut(value) if value.is_floating_point() else value for value in found)
     if all(torch.equal(one, other) for one, other in zip(found, right, strict=True)):
         # Whole numbers keep their values in few bits.
         raise _SaysNothing

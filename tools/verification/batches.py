@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from warpsmith.tools.verification.domains import computable
+from warpsmith.tools.verification.memory import MemoryBudget
 
 Run = Callable[[list[Any]], tuple[torch.Tensor, ...]]
 """Outputs in float64 for flat inputs in float64."""
+Doubled = Callable[[], Run]
+"""Makes a module's copy in float64, with the weights that it has now."""
 _SAMPLE = 3
 _SAME = 1e-9
 """Difference, relative to the rms, below which float64 results of one row and of several are the same."""
@@ -86,27 +89,80 @@ def _same(first: torch.Tensor, second: torch.Tensor, tolerance: float) -> bool:
     return torch.allclose(first, second, rtol=tolerance, atol=tolerance * rms, equal_nan=True)
 
 
-def in_batches(
-    run: Run, inputs: Sequence[Any], split: Split, produced: Sequence[torch.Tensor], budget_bytes: int
-) -> tuple[torch.Tensor, ...]:
-    """References for all rows, in host memory. A batch takes about `budget_bytes` of the device at most, as far as
-    inputs and outputs tell; where that is too much still, batches become smaller."""
+class Rows:
+    """A module's outputs in float64 for all rows, had batch by batch whenever they are asked for: nothing of them is
+    kept, so nobody can read or change them. Inputs and weights must be what they were."""
+
+    def __init__(self, double: Doubled, inputs: Sequence[Any], split: Split, batch: int) -> None:
+        """`batch`: rows at a time."""
+        self._double = double
+        self._inputs = list(inputs)
+        self._split = split
+        self._batch = max(1, min(batch, split.size))
+
+    def outputs(self) -> tuple[Rowwise, ...]:
+        """All outputs. Asks for one row, which says what they look like."""
+        first = self._double()(self._split.rows(self._inputs, slice(0, 1)))
+        return tuple(
+            Rowwise(self, index, torch.Size((self._split.size, *one.shape[1:])), one.dtype, one.device)
+            for index, one in enumerate(first)
+        )
+
+    def batches(self, index: int) -> Iterator[torch.Tensor]:
+        """One output, some rows at a time, in order. Where memory does not suffice, batches become smaller."""
+        run, start = self._double(), 0
+        while start < self._split.size:
+            try:
+                found = run(self._split.rows(self._inputs, slice(start, start + self._batch)))[index]
+            except torch.OutOfMemoryError:
+                if self._batch == 1:
+                    raise
+                self._batch = -(-self._batch // 2)
+                continue
+            start += len(found)
+            yield found
+            del found
+
+
+@dataclass(frozen=True, slots=True)
+class Rowwise:
+    """One output of `Rows`."""
+
+    rows: Rows
+    index: int
+    shape: torch.Size
+    dtype: torch.dtype
+    device: torch.device
+
+    def numel(self) -> int:
+        """Elements."""
+        return int(self.shape.numel())
+
+    def is_floating_point(self) -> bool:
+        """Whether integers or booleans are not what it holds."""
+        return self.dtype.is_floating_point
+
+    def pieces(self, most: int) -> Iterator[torch.Tensor]:
+        """The elements in row-major order, at most so many at a time."""
+        for part in self.rows.batches(self.index):
+            yield from torch.split(part.reshape(-1), most)
+            del part
+
+    def opened(self) -> torch.Tensor:
+        """The whole tensor."""
+        found = torch.empty(self.shape, dtype=self.dtype, device=self.device)
+        start = 0
+        for part in self.rows.batches(self.index):
+            found[start : start + len(part)] = part
+            start += len(part)
+        return found
+
+
+def batch_rows(inputs: Sequence[Any], split: Split, produced: Sequence[torch.Tensor], memory: MemoryBudget) -> int:
+    """How many rows take about the bytes that temporaries may: as eager's own intermediates say where they were
+    measured, else by inputs and outputs alone."""
     held = [value for n, value in enumerate(inputs) if n in split.positions] + list(produced)
     row_bytes = sum(8 * value[0].numel() for value in held) * _WORKING_COPIES
-    rows = min(split.size, max(1, budget_bytes // max(1, row_bytes)))
-    references: list[torch.Tensor] = []
-    start = 0
-    while start < split.size:
-        try:
-            outputs = run(split.rows(inputs, slice(start, start + rows)))
-        except torch.OutOfMemoryError:
-            if rows == 1:
-                raise
-            rows = -(-rows // 2)
-            continue
-        if not references:
-            references = [torch.empty((split.size, *one.shape[1:]), dtype=one.dtype) for one in outputs]
-        for reference, one in zip(references, outputs, strict=True):
-            reference[start : start + rows].copy_(one)
-        start += rows
-    return tuple(references)
+    if memory.eager_bytes is not None:
+        row_bytes = 3 * memory.eager_bytes // split.size
+    return max(1, int(memory.working // max(1, row_bytes)))

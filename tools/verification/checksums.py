@@ -8,11 +8,16 @@ from typing import Any
 
 import torch
 
+from warpsmith.tools.verification.memory import budget_of
 from warpsmith.tools.verification.sealed import Sealed
 
 _KEYS = tuple((secrets.randbits(62) << 1) | 1 for _ in range(3))
 _PIECE = 1 << 22
 """Words mixed at a time: bounds the temporaries, eight bytes a word each."""
+
+
+_EQUAL = 1 << 28
+"""Words compared at a time: each takes a byte."""
 
 
 def memory_of(value: torch.Tensor) -> torch.Tensor:
@@ -22,16 +27,22 @@ def memory_of(value: torch.Tensor) -> torch.Tensor:
 
 def same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
     """Whether two flat uint8 tensors are equal."""
-    return all(torch.equal(a, b) for a, b in zip(_words(first), _words(second), strict=True))
+    most = budget_of(first.device).piece(_EQUAL)
+    return all(
+        torch.equal(a[start : start + most], b[start : start + most])
+        for a, b in zip(_words(first), _words(second), strict=True)
+        for start in range(0, a.numel(), most)
+    )
 
 
 def checksum(raw: torch.Tensor) -> tuple[int, int]:
     """Sums, plain and weighted by position, over the words of a flat uint8 tensor, each mixed with a key that only
     this process knows: who can write to the memory cannot choose changes that cancel. Good within one process."""
     total = weighted = start = 0
+    most = budget_of(raw.device).piece(_PIECE)
     for words in _words(raw):
-        for begin in range(0, words.numel(), _PIECE):
-            piece = words[begin : begin + _PIECE]
+        for begin in range(0, words.numel(), most):
+            piece = words[begin : begin + most]
             mixed = (piece.to(torch.int64) + _KEYS[0]) * _KEYS[1]
             mixed ^= mixed >> 31
             mixed *= _KEYS[2]
@@ -57,9 +68,10 @@ def digest(raw: torch.Tensor, key: int) -> int:
     with a chance of about 2**-32, whoever made them."""
     generator = torch.Generator(device=raw.device).manual_seed(key)
     total = 0
+    most = budget_of(raw.device).piece(_PIECE)
     for words in _words(raw):
-        for start in range(0, words.numel(), _PIECE):
-            piece = words[start : start + _PIECE]
+        for start in range(0, words.numel(), most):
+            piece = words[start : start + most]
             weights = torch.empty(piece.numel(), dtype=torch.int64, device=raw.device)
             weights.random_(-(2**63), None, generator=generator).bitwise_or_(1)
             total += int((weights * piece.to(torch.int64)).sum())

@@ -8,7 +8,12 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from warpsmith.tools.verification.batches import Rowwise
+from warpsmith.tools.verification.memory import budget_of
 from warpsmith.tools.verification.sealed import Sealed, piece_of
+
+Truth = torch.Tensor | Sealed | Rowwise
+"""What results are held against: in memory, sealed there, or computed whenever it is asked for."""
 
 RULE_VERSION = 5
 """Changes with whatever decides a verdict on numbers: audits of other versions count no more."""
@@ -169,7 +174,7 @@ class _Errors:
     """As in `Missed`."""
 
 
-def yardstick(reference: torch.Tensor, eager: torch.Tensor) -> Yardstick:
+def yardstick(reference: Truth, eager: torch.Tensor) -> Yardstick:
     """Measures eager against float64. Both hold the same shape; the reference may lie on another device."""
     count = max(1, reference.numel())
     square = ulp_square = ulp_max = nonfinite = 0.0
@@ -203,7 +208,7 @@ def yardstick(reference: torch.Tensor, eager: torch.Tensor) -> Yardstick:
 
 
 def compare(
-    value: torch.Tensor, reference: torch.Tensor | Sealed, measure: Yardstick, *, by_ratio: bool, whole: bool = False
+    value: torch.Tensor, reference: Truth, measure: Yardstick, *, by_ratio: bool, whole: bool = False
 ) -> Comparison:
     """Applies the rule to one floating output. `by_ratio` adds the bounds on the ratio to eager's error where rounding
     in another order could break them on other inputs; `whole` says that the inputs are small whole numbers: where
@@ -272,14 +277,24 @@ def _too_many_missed(errors: _Errors, eager: Missed, count: int) -> str | None:
     return None
 
 
-def aligned_chunks(
-    reference: torch.Tensor | Sealed, value: torch.Tensor
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def aligned_chunks(reference: Truth, value: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Aligned flat pieces of both, on the device of `value`."""
-    step = _CHUNK_GPU if value.is_cuda else _CHUNK_CPU
+    for _, truth, chunk in numbered_chunks(reference, value):
+        yield truth, chunk
+
+
+def numbered_chunks(reference: Truth, value: torch.Tensor) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
+    """The same, each pair with its first element's number."""
+    step = budget_of(value.device).piece(_CHUNK_GPU if value.is_cuda else _CHUNK_CPU)
     flat = value.reshape(-1)
+    if isinstance(reference, Rowwise):
+        start = 0
+        for truth in reference.pieces(step):
+            yield start, truth.to(value.device), flat[start : start + truth.numel()]
+            start += truth.numel()
+        return
     for start in range(0, flat.numel(), step):
-        yield piece_of(reference, start, start + step).to(value.device), flat[start : start + step]
+        yield start, piece_of(reference, start, start + step).to(value.device), flat[start : start + step]
 
 
 def difference(one: torch.Tensor, other: torch.Tensor) -> float:
@@ -292,7 +307,7 @@ def difference(one: torch.Tensor, other: torch.Tensor) -> float:
 
 
 def _errors(
-    reference: torch.Tensor | Sealed,
+    reference: Truth,
     value: torch.Tensor,
     *,
     bounds: tuple[float, float] | None = None,

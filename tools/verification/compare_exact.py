@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
-from warpsmith.tools.verification.compare import Comparison, aligned_chunks
-from warpsmith.tools.verification.sealed import Sealed, opened
+from warpsmith.tools.verification.batches import Rowwise
+from warpsmith.tools.verification.compare import Comparison, Truth, aligned_chunks, numbered_chunks
+from warpsmith.tools.verification.sealed import Sealed, opened, piece_of
 
 _FINE_STEPS = 0.25
 """Share of elements at which eager misses: above it integers are counted in steps finer than the rounding."""
@@ -59,7 +60,7 @@ class ExactYardstick:
         return not self.fine and self.mean > _NEAR
 
 
-def exact_yardstick(reference: torch.Tensor, eager: torch.Tensor) -> ExactYardstick:
+def exact_yardstick(reference: Truth, eager: torch.Tensor) -> ExactYardstick:
     """Measures eager's integers or booleans against those that float64 leads to."""
     count = max(1, eager.numel())
     differing = largest = apart = total = square = 0.0
@@ -87,7 +88,7 @@ def wider_exact(first: ExactYardstick, other: ExactYardstick) -> ExactYardstick:
 
 def compare_exact(
     value: torch.Tensor,
-    reference: torch.Tensor | Sealed,
+    reference: Truth,
     measure: ExactYardstick,
     inputs: Sequence[Any],
     again: Rerun | None = None,
@@ -101,8 +102,8 @@ def compare_exact(
         # Torch reads such a byte as true here and as its bits there.
         return Comparison(None, None, "some booleans are stored as bytes that are neither 0 nor 1")
     wrong, far, apart = 0, 0, 0.0
-    chunks = zip(aligned_chunks(reference, value), aligned_chunks(measure.eager, value), strict=True)
-    for (truth, chunk), (eager, _) in chunks:
+    for start, truth, chunk in numbered_chunks(reference, value):
+        eager = piece_of(measure.eager, start, start + chunk.numel()).to(value.device)
         differs = (chunk != truth) & (chunk != eager)
         nearer = torch.minimum(_apart(chunk, truth), _apart(chunk, eager))[differs]
         wrong += nearer.numel()
@@ -112,10 +113,14 @@ def compare_exact(
         return Comparison(None, 0.0)
     if _excused(measure, value.numel(), wrong, far, apart):
         return Comparison(None, apart)
-    if value.dtype is not torch.bool and _tied(value, opened(reference), opened(measure.eager), inputs, again):
+    if value.dtype is not torch.bool and _tied(value, _whole(reference), opened(measure.eager), inputs, again):
         return Comparison(None, 0.0)
     what = "booleans" if value.dtype is torch.bool else "integers"
     return Comparison(None, None, f"{wrong} of {value.numel()} {what} equal neither float64's nor eager's")
+
+
+def _whole(reference: Truth) -> torch.Tensor:
+    return reference.opened() if isinstance(reference, Rowwise) else opened(reference)
 
 
 def _excused(measure: ExactYardstick, count: int, wrong: int, far: int, apart: float) -> bool:

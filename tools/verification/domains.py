@@ -8,8 +8,11 @@ from typing import Any, Literal
 
 import torch
 
+from warpsmith.tools.verification.memory import budget_of
+
 _PIECE = 1 << 24
 """Elements looked at together: a sum in float64 or a count of truth values takes eight bytes for each of them."""
+_FEW_ROWS, _FEW_COLUMNS = 64, 4096
 Domain = Literal["fixed", "labels", "integers", "probability", "log_probability", "unit", "positive", "real"]
 
 _Map = Callable[[torch.Tensor], torch.Tensor]
@@ -66,6 +69,11 @@ def _discrete(value: torch.Tensor, still: bool) -> InputDomain:
 def _only_one_order(value: torch.Tensor) -> bool:
     """Whether the rows rise, or fall, through every integer of their range: positions, not labels."""
     rows = value.reshape(-1, value.shape[-1]) if value.dim() else value.reshape(1, 1)
+    # What holds of all holds of a few: most tensors are told from them, without copies of the whole.
+    return _in_order(rows[:_FEW_ROWS, :_FEW_COLUMNS]) and _in_order(rows)
+
+
+def _in_order(rows: torch.Tensor) -> bool:
     steps = rows.long().diff(dim=1)
     return rows.shape[1] > 1 and bool((steps.abs() == 1).all()) and bool((steps == steps[:, :1]).all())
 
@@ -102,7 +110,7 @@ def _unit_dim(value: torch.Tensor, of: _Map = torch.Tensor.detach) -> int | None
 
 def _sums(value: torch.Tensor, dim: int, of: _Map) -> torch.Tensor:
     """Sums in float64 along a dimension."""
-    width = max(1, _PIECE * value.shape[dim] // value.numel())
+    width = max(1, _piece(value) * value.shape[dim] // value.numel())
     sums = [of(piece).sum(dim, dtype=torch.float64) for piece in torch.split(value, width, dim)]
     return torch.stack(sums).sum(0)
 
@@ -113,12 +121,16 @@ def _parts(value: torch.Tensor, kept: int) -> Iterator[torch.Tensor]:
     if across is None:
         yield value
     else:
-        yield from torch.split(value, max(1, _PIECE * value.shape[across] // value.numel()), across)
+        yield from torch.split(value, max(1, _piece(value) * value.shape[across] // value.numel()), across)
 
 
 def _pieces(value: torch.Tensor) -> Iterator[torch.Tensor]:
     """The value a piece at a time: what is computed of each is small beside a tensor that hardly fits the memory."""
-    return iter(torch.split(value.view(-1), _PIECE)) if value.is_contiguous() else _parts(value, -1)
+    return iter(torch.split(value.view(-1), _piece(value))) if value.is_contiguous() else _parts(value, -1)
+
+
+def _piece(value: torch.Tensor) -> int:
+    return budget_of(value.device).piece(_PIECE)
 
 
 def redrawn_labels(value: torch.Tensor, generator: torch.Generator, symmetric: bool) -> torch.Tensor:
@@ -166,8 +178,11 @@ def _rising(rows: torch.Tensor, drawn: torch.Tensor, *, strictly: bool) -> torch
     return between.sort(dim=1).values + ramp
 
 
-def within(drawn: torch.Tensor, shipped: torch.Tensor, domain: InputDomain, signed: bool) -> torch.Tensor:
-    """Real values brought into a domain. With `signed`, what was merely non-negative may take both signs."""
+def within(
+    drawn: torch.Tensor, shipped: torch.Tensor | None, domain: InputDomain, signed: bool
+) -> torch.Tensor:  # fmt: skip
+    """Real values brought into a domain. With `signed`, what was merely non-negative may take both signs; `shipped`
+    values are needed where the domain is masked."""
     if domain.domain == "probability":
         return drawn.softmax(domain.dim)
     if domain.domain == "log_probability":
@@ -179,17 +194,36 @@ def within(drawn: torch.Tensor, shipped: torch.Tensor, domain: InputDomain, sign
     elif not signed and domain.domain == "positive":
         drawn = drawn.abs_()
     if domain.symmetric:
-        drawn = (drawn + drawn.mT) / 2
-    return drawn.masked_fill(shipped == 0, 0) if domain.masked else drawn
+        drawn = (drawn + drawn.mT).div_(2)
+    return drawn.masked_fill_(shipped == 0, 0) if domain.masked and shipped is not None else drawn
 
 
-def like(shipped: torch.Tensor, drawn: torch.Tensor) -> torch.Tensor:
-    """`drawn` with the strides and the storage offset of `shipped`."""
-    if shipped.is_contiguous() and shipped.storage_offset() == 0:
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How a tensor lies in its memory; says nothing of what is there."""
+
+    shape: torch.Size
+    strides: tuple[int, ...]
+    offset: int
+    plain: bool
+    """Row-major from the first element on."""
+    count: int
+    """Elements that the memory holds."""
+
+
+def place_of(value: torch.Tensor) -> Place:
+    """How a tensor lies."""
+    plain = value.is_contiguous() and value.storage_offset() == 0
+    count = value.untyped_storage().nbytes() // value.element_size()
+    return Place(value.shape, tuple(value.stride()), int(value.storage_offset()), plain, count)
+
+
+def like(place: Place, drawn: torch.Tensor) -> torch.Tensor:
+    """`drawn` with the strides and the storage offset of another tensor."""
+    if place.plain:
         return drawn.contiguous()
-    count = shipped.untyped_storage().nbytes() // shipped.element_size()
-    base = torch.zeros(count, dtype=shipped.dtype, device=shipped.device)
-    return base.as_strided(shipped.shape, shipped.stride(), shipped.storage_offset()).copy_(drawn)
+    base = torch.zeros(place.count, dtype=drawn.dtype, device=drawn.device)
+    return base.as_strided(place.shape, place.strides, place.offset).copy_(drawn)
 
 
 def computable(value: torch.Tensor) -> torch.Tensor:

@@ -13,13 +13,16 @@ import torch
 from warpsmith.kernels.problem import Instance, Problem
 from warpsmith.sandbox.backend import Argument
 from warpsmith.tools.verification import oracle
+from warpsmith.tools.verification.batches import Rowwise
 from warpsmith.tools.verification.checksums import sums_of
-from warpsmith.tools.verification.compare import Yardstick, wider, yardstick
+from warpsmith.tools.verification.compare import Truth, Yardstick, wider, yardstick
 from warpsmith.tools.verification.compare_exact import ExactYardstick, exact_yardstick, wider_exact
 from warpsmith.tools.verification.domains import InputDomain
 from warpsmith.tools.verification.inputs import KINDS, Kind, attempts, draw_inputs, never_varied
 from warpsmith.tools.verification.instances import Instances, named_inputs, new_seed
-from warpsmith.tools.verification.outputs import Layout, layout_of
+from warpsmith.tools.verification.memory import MemoryBudget, budget_of
+from warpsmith.tools.verification.oracle import EagerOutputs
+from warpsmith.tools.verification.outputs import Layout
 from warpsmith.tools.verification.sealed import Sealed, opened
 
 _FEW = 64
@@ -38,8 +41,8 @@ class InputSet:
     kind: Kind
     instance: Instance
     inputs: list[Any]
-    references: tuple[torch.Tensor | Sealed, ...]
-    """Sealed where candidates share the memory."""
+    references: tuple[Truth, ...]
+    """Sealed where candidates share the memory, computed row by row where there is not enough of it."""
     yardsticks: tuple[Yardstick | ExactYardstick, ...]
     """The latter for outputs of integers and booleans."""
     layouts: tuple[Layout, ...]
@@ -86,18 +89,18 @@ class SetMaker:
     """Kinds that this problem does not admit, with the reason."""
     sealed: bool = False
     """Whether what candidates are held against is kept unreadable."""
-    budget_bytes: int | None = None
-    """Memory of the device that a reference may take in the making; None: as much as there is."""
-    host_above: int | None = None
-    """References of more bytes are kept in host memory, which no kernel reaches, and compared piece by piece."""
+    memory: MemoryBudget = field(init=False)
     instances: Instances = field(init=False)
+    by_rows: bool = False
+    """Whether the newest references are computed row by row."""
     _shipped_finite: bool | None = None
     """None: the shipped inputs have not been run."""
     _tf32: bool = False
     """Whether eager rounds float32 to TF32 somewhere."""
 
     def __post_init__(self) -> None:
-        self.instances = Instances(self.problem, self.device)
+        self.memory = budget_of(self.device)
+        self.instances = Instances(self.problem, self.device, self.memory)
 
     @property
     def knows_shipped(self) -> bool:
@@ -130,50 +133,56 @@ class SetMaker:
         tries = attempts(domains) if kind.draw is not None else [(domains, True)]
         for variety, (tried, signed) in itertools.product((kind, *plainer), tries):
             instance = shipped if kind.draw is None else self.instances.varied(kind)
-            inputs = draw_inputs(variety, instance, tried, seed=new_seed(), signed=signed)
-            made = self._referenced(variety, instance, inputs, on_cpu_at_need)
+            further = self._further(variety, instance, tried, signed, on_cpu_at_need)
+            made = self._referenced(
+                variety, instance, draw_inputs(variety, instance, tried, seed=new_seed(), signed=signed),
+                on_cpu_at_need,
+            )  # fmt: skip
             if isinstance(made, InputSet):
-                made = replace(made, notes=(*made.notes, *never_varied(tried)))
-                made = self._with_more_draws(made, tried, signed)
-                return replace(made, made_s=time.perf_counter() - began)
+                notes = (*made.notes, *never_varied(tried))
+                measures = _widened(made.yardsticks, further)
+                return replace(made, notes=notes, yardsticks=measures, made_s=time.perf_counter() - began)
             self.dropped[kind.name] = made
         return None
 
-    def _with_more_draws(self, made: InputSet, domains: Sequence[InputDomain], signed: bool) -> InputSet:
-        """Where an output has few elements, eager's error on further draws is counted in."""
-        counts = [truth.numel() for truth in made.references]
-        if not counts or min(counts) > _FEW or not made.kind.judged:
-            return made
-        measures = list(made.yardsticks)
-        for _ in range(1, _DRAWS):
-            other = draw_inputs(made.kind, made.instance, domains, seed=new_seed(), signed=signed)
+    def _further(
+        self, kind: Kind, instance: Instance, domains: Sequence[InputDomain], signed: bool, on_cpu_at_need: bool
+    ) -> list[tuple[Yardstick | ExactYardstick, ...]]:
+        """Where an output has few elements, eager's error on draws beside the one that is kept; before that one is made,
+        as two may not fit."""
+        if not kind.judged or not 0 < self.instances.least_outputs <= _FEW:
+            return []
+
+        def one() -> tuple[Yardstick | ExactYardstick, ...] | None:
+            inputs = draw_inputs(kind, instance, domains, seed=new_seed(), signed=signed)
             try:
-                produced = oracle.eager(made.instance, other)
-                truths = oracle.reference64(made.instance, other).outputs
+                produced = EagerOutputs(instance, inputs)
+                truths = self._truths(instance, inputs, produced, on_cpu_at_need).outputs
+                return _yardsticks(truths, produced.get())
             except oracle.Undefined:
-                continue
-            for index, (measure, truth, value) in enumerate(zip(measures, truths, produced, strict=True)):
-                if isinstance(measure, Yardstick):
-                    measures[index] = wider(measure, yardstick(truth, value))
-                else:
-                    measures[index] = wider_exact(measure, exact_yardstick(truth, value))
-        return replace(made, yardsticks=tuple(measures))
+                return None
+
+        return [found for found in (one() for _ in range(1, _DRAWS)) if found is not None]
+
+    def _truths(
+        self, instance: Instance, inputs: list[Any], produced: EagerOutputs, on_cpu_at_need: bool
+    ) -> oracle.Reference:
+        return oracle.reference64(
+            instance, inputs, produced=produced, memory=self.memory, on_cpu_at_need=on_cpu_at_need
+        )
 
     def _referenced(self, kind: Kind, instance: Instance, inputs: list[Any], on_cpu_at_need: bool) -> InputSet | str:
         """The set with its references, or why these inputs are of no use."""
         try:
-            produced = oracle.eager(instance, inputs)
+            produced = EagerOutputs(instance, inputs)
             reference = (
-                oracle.reference64(
-                    instance, inputs, on_cpu_at_need=on_cpu_at_need, produced=produced, budget_bytes=self.budget_bytes
-                )
+                self._truths(instance, inputs, produced, on_cpu_at_need)
                 if kind.judged
-                else oracle.Reference(produced)
+                else oracle.Reference(produced.get())
             )
         except oracle.Undefined as error:
             return f"undefined for these values ({error})"
-        shapes = [tuple(value.shape) for value in produced]
-        if shapes != [tuple(value.shape) for value in reference.outputs]:
+        if [layout.shape for layout in produced.layouts] != [tuple(value.shape) for value in reference.outputs]:
             return "float64 gives outputs of other shapes"
         measures = self._measures(kind, instance, inputs, reference.outputs, produced)
         refusal = self._refused(kind, [one for one in measures if isinstance(one, Yardstick)])
@@ -181,8 +190,10 @@ class SetMaker:
             return refusal
         self.dropped.pop(kind.name, None)
         notes = (*reference.notes, *_nonfinite_notes(kind, measures, reference.outputs))
-        layouts = tuple(layout_of(value) for value in produced)
-        references, kept = self._kept(reference.outputs, measures)
+        layouts = produced.layouts
+        del produced
+        self.by_rows = any(isinstance(value, Rowwise) for value in reference.outputs)
+        references, kept = self._kept(reference.outputs, measures, layouts, inputs)
         made = InputSet(kind, instance, inputs, references, kept, layouts, {}, notes)
         return replace(made, sums=sums_of({**made.arguments(), **_judged_by(references, kept)}))
 
@@ -204,18 +215,16 @@ class SetMaker:
         kind: Kind,
         instance: Instance,
         inputs: list[Any],
-        truths: Sequence[torch.Tensor],
-        produced: Sequence[torch.Tensor],
+        truths: Sequence[torch.Tensor | Rowwise],
+        produced: EagerOutputs,
     ) -> tuple[Yardstick | ExactYardstick, ...]:
-        """Yardsticks of all outputs, with eager's own lower precision where it has one."""
-        measures: list[Yardstick | ExactYardstick] = [
-            yardstick(truth, value) if value.is_floating_point() else exact_yardstick(truth, value)
-            for truth, value in zip(truths, produced, strict=True)
-        ]
+        """Yardsticks of all outputs, with eager's own lower precision where it has one. Lets go of eager's outputs."""
+        measures = list(_yardsticks(truths, produced.get()))
+        produced.drop()
         narrow = next(iter(self.instances.traits.narrow), None)
         strict = self._strict(kind, instance, inputs)
-        for index, (measure, truth, value) in enumerate(zip(measures, truths, produced, strict=True)):
-            if not isinstance(measure, Yardstick) or value.dtype in oracle.NARROW:
+        for index, (measure, truth, layout) in enumerate(zip(measures, truths, produced.layouts, strict=True)):
+            if not isinstance(measure, Yardstick) or layout.dtype in oracle.NARROW:
                 continue
             if narrow is not None:
                 measures[index] = replace(measure, inside=narrow)
@@ -234,17 +243,21 @@ class SetMaker:
         return oracle.eager_without_tf32(instance, inputs)
 
     def _kept(
-        self, references: tuple[torch.Tensor, ...], measures: tuple[Yardstick | ExactYardstick, ...]
-    ) -> tuple[tuple[torch.Tensor | Sealed, ...], tuple[Yardstick | ExactYardstick, ...]]:
-        """What stays of references and of eager's integers: sealed where candidates could read it."""
-        if self.host_above is not None and sum(value.nbytes for value in references) > self.host_above:
-            references = tuple(value.cpu() for value in references)
+        self, outputs: tuple[torch.Tensor | Rowwise, ...], measures: tuple[Yardstick | ExactYardstick, ...],
+        layouts: tuple[Layout, ...], inputs: list[Any],
+    ) -> tuple[tuple[Truth, ...], tuple[Yardstick | ExactYardstick, ...]]:  # fmt: skip
+        """What stays of references and of eager's integers: sealed where candidates could read it, in host memory where
+        a candidate's outputs would not fit beside it."""
+        if not self.memory.allows(sum(layout.bytes for layout in layouts) + self.memory.working):
+            outputs = tuple(value if isinstance(value, Rowwise) else value.cpu() for value in outputs)
         if not self.sealed:
-            return references, measures
-        homes = [value.untyped_storage().data_ptr() for value in references]
+            return outputs, measures
+        homes = [one.untyped_storage().data_ptr() for one in (*outputs, *inputs) if isinstance(one, torch.Tensor)]
         kept = tuple(
-            value if value.device.type != self.device.type else Sealed(value, in_place=homes.count(home) == 1)
-            for value, home in zip(references, homes, strict=True)
+            value
+            if isinstance(value, Rowwise) or value.device.type != self.device.type
+            else Sealed(value, in_place=homes.count(value.untyped_storage().data_ptr()) == 1)
+            for value in outputs
         )
         exact = tuple(
             replace(one, eager=Sealed(opened(one.eager))) if isinstance(one, ExactYardstick) else one
@@ -253,8 +266,34 @@ class SetMaker:
         return kept, exact
 
 
+def _yardsticks(
+    truths: Sequence[torch.Tensor | Rowwise], produced: Sequence[torch.Tensor]
+) -> tuple[Yardstick | ExactYardstick, ...]:
+    """Eager's error on each output."""
+    return tuple(
+        yardstick(truth, value) if value.is_floating_point() else exact_yardstick(truth, value)
+        for truth, value in zip(truths, produced, strict=True)
+    )
+
+
+def _widened(
+    measures: tuple[Yardstick | ExactYardstick, ...], further: Sequence[tuple[Yardstick | ExactYardstick, ...]]
+) -> tuple[Yardstick | ExactYardstick, ...]:
+    """The first, with the larger of eager's errors on all draws."""
+    for others in further:
+        measures = tuple(
+            wider(one, other)
+            if isinstance(one, Yardstick) and isinstance(other, Yardstick)
+            else wider_exact(one, other)
+            if isinstance(one, ExactYardstick) and isinstance(other, ExactYardstick)
+            else one
+            for one, other in zip(measures, others, strict=True)
+        )
+    return measures
+
+
 def _nonfinite_notes(
-    kind: Kind, measures: Sequence[Yardstick | ExactYardstick], truths: Sequence[torch.Tensor]
+    kind: Kind, measures: Sequence[Yardstick | ExactYardstick], truths: Sequence[torch.Tensor | Rowwise]
 ) -> list[str]:
     """A note for each output that the reference leaves NaN or infinite at many elements: nothing is judged there."""
     return [
@@ -265,9 +304,11 @@ def _nonfinite_notes(
 
 
 def _judged_by(
-    references: Sequence[torch.Tensor | Sealed], measures: Sequence[Yardstick | ExactYardstick]
+    references: Sequence[Truth], measures: Sequence[Yardstick | ExactYardstick]
 ) -> dict[str, torch.Tensor | Sealed]:
-    """The tensors that candidates are compared with, by name."""
-    named: dict[str, torch.Tensor | Sealed] = {f"reference {index}": value for index, value in enumerate(references)}
+    """The tensors in memory that candidates are compared with, by name."""
+    named: dict[str, torch.Tensor | Sealed] = {
+        f"reference {index}": value for index, value in enumerate(references) if not isinstance(value, Rowwise)
+    }
     exact = {index: one.eager for index, one in enumerate(measures) if isinstance(one, ExactYardstick)}
     return named | {f"eager {index}": value for index, value in exact.items()}

@@ -15,6 +15,7 @@ from warpsmith.tools.verification.domains import (
     computable,
     core_of,
     like,
+    place_of,
     redrawn_integers,
     redrawn_labels,
     within,
@@ -80,10 +81,14 @@ def _blocks(out: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     runs = -(-half // _BLOCK)
     values = torch.empty(runs, dtype=out.dtype, device=out.device).normal_(generator=generator)
     values = values.mul_(2).round_().div_(2)
-    flat[:half] = values.repeat_interleave(_BLOCK)[:half]
+    runs = half // _BLOCK
+    flat[: runs * _BLOCK].view(runs, _BLOCK).copy_(values[:runs, None])
+    flat[runs * _BLOCK : half] = values[-1:]
     rest = flat.numel() - half
     ramp = torch.linspace(-3, 3, min(_TILE, max(1, rest)), dtype=out.dtype, device=out.device)
-    flat[half:] = ramp.repeat(-(-rest // ramp.numel()))[:rest]
+    ramps = rest // ramp.numel()
+    flat[half : half + ramps * ramp.numel()].view(ramps, ramp.numel()).copy_(ramp)
+    flat[half + ramps * ramp.numel() :] = ramp[: rest - ramps * ramp.numel()]
     return out
 
 
@@ -158,23 +163,33 @@ def draw_inputs(
     if kind.draw is None:
         return shipped
     inputs = []
-    for position, (value, domain) in enumerate(zip(shipped, domains, strict=True)):
+    for position, domain in enumerate(domains):
+        # Shipped values go as soon as those in their place are drawn: twice all inputs may not fit.
+        value, shipped[position] = shipped[position], None
         if domain.domain == "fixed":
             inputs.append(value)
             continue
         generator = torch.Generator(device=value.device)
         generator.manual_seed((seed + 7919 * (position + 1)) % 2**63)
-        core = core_of(value)
+        whole, core = value.shape, core_of(value)
+        place, dtype = place_of(core), core.dtype
         if domain.domain == "labels":
             drawn = redrawn_labels(core, generator, domain.symmetric)
         elif domain.domain == "integers":
             drawn = redrawn_integers(core, generator, domain.symmetric)
         else:
-            plain = computable(core)
-            empty = torch.empty(plain.shape, dtype=plain.dtype, device=plain.device)
-            drawn = within(kind.draw(empty, generator), plain, domain, signed).to(core.dtype)
-        made = like(core, drawn)
-        inputs.append(made if made.shape == value.shape else made.expand(value.shape))
+            plain: torch.Tensor | None = computable(core)
+            assert plain is not None
+            empty = torch.empty_like(plain, memory_format=torch.contiguous_format, device="meta")
+            if not domain.masked:
+                plain = None
+                del value, core
+            filled = torch.empty(empty.shape, dtype=empty.dtype, device=generator.device)
+            drawn = within(kind.draw(filled, generator), plain, domain, signed).to(dtype)
+            del filled, plain
+        made = like(place, drawn)
+        del drawn
+        inputs.append(made if made.shape == whole else made.expand(whole))
     return inputs
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,7 @@ from warpsmith.tools.verification import oracle
 from warpsmith.tools.verification.checksums import sums_of
 from warpsmith.tools.verification.domains import InputDomain, domain_of
 from warpsmith.tools.verification.inputs import WHOLE, Kind, perturb_parameters, round_parameters
+from warpsmith.tools.verification.memory import MemoryBudget
 from warpsmith.tools.verification.oracle import Traits
 
 EMULATED_ELEMENTS = 1 << 25
@@ -28,9 +30,12 @@ class Instances:
 
     problem: Problem
     device: torch.device
+    memory: MemoryBudget = field(default_factory=MemoryBudget)
     domains: list[InputDomain] = field(default_factory=list)
     traits: Traits = field(default_factory=Traits)
-    """What forward does; both are known once `shipped` has been used."""
+    """What forward does; all three are known once `shipped` has been used."""
+    least_outputs: int = 0
+    """Elements of the output that has the fewest."""
     _seed: int = field(default_factory=lambda: new_seed())
     _shipped: Instance | None = None
     _perturbed: Instance | None = None
@@ -81,8 +86,11 @@ class Instances:
 
     def _look(self, instance: Instance, inputs: list[Any], sums: dict[str, tuple[int, int]]) -> None:
         """Finds the traits of forward; UserError for what cannot be judged."""
+        own = [*instance.parameters.values(), *(value for value in inputs if isinstance(value, torch.Tensor))]
         try:
-            self.traits = oracle.traits(instance, inputs)
+            with self.memory.eager(bytes_of(own)):
+                self.traits, counts = oracle.traits(instance, inputs)
+            self.least_outputs = min(counts, default=0)
         except oracle.Undefined as error:
             cause = error.__cause__ or error
             raise oracle.explained(self.problem, cause) from error
@@ -113,6 +121,11 @@ class Instances:
 def new_seed() -> int:
     """A secret seed, not used before."""
     return int.from_bytes(os.urandom(7), "big")
+
+
+def bytes_of(tensors: Iterable[torch.Tensor]) -> int:
+    """Memory behind tensors, what several share counted once."""
+    return sum({one.data_ptr(): one.nbytes() for one in map(torch.Tensor.untyped_storage, tensors)}.values())
 
 
 def named_inputs(inputs: list[Any]) -> dict[str, Any]:

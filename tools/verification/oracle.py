@@ -12,22 +12,28 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from warpsmith.kernels.errors import UserError
+from warpsmith.kernels.errors import OutOfMemory, UserError
 from warpsmith.kernels.problem import Instance, Problem
-from warpsmith.sandbox.cuda.memory import free_bytes
-from warpsmith.tools.verification.batches import find_split, in_batches, upcast
+from warpsmith.tools.verification.batches import Rows, Rowwise, Run, batch_rows, find_split, upcast
 from warpsmith.tools.verification.domains import computable
+from warpsmith.tools.verification.memory import MemoryBudget, budget_of
+from warpsmith.tools.verification.outputs import layout_of
 
 _SEED_ROOM = 1e-2
 """What the order of atomic additions may change, relative to the rms; other random numbers change more."""
+_PIECE = 1 << 23
+"""Elements compared at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
     """Outputs in float64 (integers as they are), and how they were had."""
 
-    outputs: tuple[torch.Tensor, ...]
+    outputs: tuple[torch.Tensor | Rowwise, ...]
     notes: tuple[str, ...] = ()
+
+
+BY_ROWS = "float64 reference computed batch by batch for want of memory"
 
 
 class Undefined(Exception):
@@ -89,7 +95,7 @@ def _widen(tree: Any) -> Any:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an exception says that memory, the GPU's or the host's, did not suffice."""
-    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError, OutOfMemory)):
         return True
     return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
 
@@ -138,12 +144,12 @@ def explained(problem: Problem, error: BaseException) -> UserError:
     return problem.user_error(error, "forward")
 
 
-def traits(instance: Instance, inputs: Sequence[Any]) -> Traits:
-    """What the operators of forward do on these inputs. Undefined where it raises."""
+def traits(instance: Instance, inputs: Sequence[Any]) -> tuple[Traits, list[int]]:
+    """What the operators of forward do on these inputs, and the elements of its outputs. Undefined where it raises."""
     found = Traits()
     with _Watch(found):
-        eager(instance, inputs)
-    return found
+        outputs = eager(instance, inputs)
+    return found, [value.numel() for value in outputs]
 
 
 def differs_by_seed(instance: Instance, inputs: Sequence[Any]) -> bool:
@@ -153,12 +159,21 @@ def differs_by_seed(instance: Instance, inputs: Sequence[Any]) -> bool:
         for seed in (1, 2):
             torch.manual_seed(seed)
             runs.append(eager(instance, inputs))
-    for one, other in zip(*runs, strict=True):
-        first, second = computable(one).double(), computable(other).double()
-        room = _SEED_ROOM * float(first.square().mean().sqrt())
-        if not torch.allclose(first, second, rtol=_SEED_ROOM, atol=room, equal_nan=True):
-            return True
-    return False
+    return any(_apart(one, other) for one, other in zip(*runs, strict=True))
+
+
+def _apart(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two outputs differ by more than rounding, a piece at a time."""
+    most = budget_of(one.device).piece(_PIECE)
+    pairs = list(zip(torch.split(one.reshape(-1), most), torch.split(other.reshape(-1), most), strict=True))
+    square = sum(float(computable(first).double().square().sum()) for first, _ in pairs)
+    room = _SEED_ROOM * (square / max(1, one.numel())) ** 0.5
+    return not all(
+        torch.allclose(
+            computable(first).double(), computable(second).double(), rtol=_SEED_ROOM, atol=room, equal_nan=True
+        )
+        for first, second in pairs
+    )
 
 
 def eager_without_tf32(instance: Instance, inputs: Sequence[Any]) -> tuple[torch.Tensor, ...]:
@@ -178,73 +193,113 @@ def return_memory() -> None:
         torch.cuda.empty_cache()
 
 
+class EagerOutputs:
+    """Eager's outputs on some inputs; had once more where they were let go to make room."""
+
+    def __init__(self, instance: Instance, inputs: Sequence[Any]) -> None:
+        """Runs the module. Undefined where it raises on these inputs."""
+        self._instance, self._inputs = instance, inputs
+        self._kept: tuple[torch.Tensor, ...] | None = eager(instance, inputs)
+        self.layouts = tuple(layout_of(value) for value in self._kept)
+
+    @property
+    def bytes(self) -> int:
+        """Memory that they take, held or not."""
+        return sum(layout.bytes for layout in self.layouts)
+
+    def get(self) -> tuple[torch.Tensor, ...]:
+        """The outputs."""
+        if self._kept is None:
+            self._kept = eager(self._instance, self._inputs)
+        return self._kept
+
+    def drop(self) -> None:
+        """Lets go of them."""
+        self._kept = None
+
+
 def reference64(
     instance: Instance,
     inputs: Sequence[Any],
     *,
+    produced: EagerOutputs | None = None,
+    memory: MemoryBudget | None = None,
     on_cpu_at_need: bool = False,
-    produced: Sequence[torch.Tensor] | None = None,
-    budget_bytes: int | None = None,
 ) -> Reference:
     """Outputs in float64 on the same values, on the inputs' device.
 
-    Where they do not fit there, or would take more than `budget_bytes`, they are had batch by batch and kept in host
-    memory, if rows are found to be independent; `produced`, eager's outputs, are needed for that. Else, with
-    `on_cpu_at_need`, on the CPU, which takes minutes for gigabytes.
+    Where they would take more than `memory` allows, they are had batch by batch when they are asked for, if rows are
+    found to be independent; `produced`, what eager gave, is needed for that, and is let go where it is in the way. Else,
+    with `on_cpu_at_need`, on the CPU, which takes minutes for gigabytes.
     """
-    fits = budget_bytes is None or produced is None or _footprint(inputs, produced) <= budget_bytes
-    if fits:
+    if produced is None or memory is None or memory.allows(_needed(produced, memory)):
+        if produced is not None and memory is not None and not memory.allows(2 * (memory.eager_bytes or 0)):
+            produced.drop()
         try:
             return _reference_on(instance, inputs, None)
         except Exception as error:
-            if not (on_cpu_at_need and is_out_of_memory(error) and _on_gpu(inputs)):
+            if not is_out_of_memory(error) or (produced is None and not _elsewhere(on_cpu_at_need, inputs)):
                 raise
-    return_memory()
-    found = _in_batches(instance, inputs, produced, budget_bytes) if produced is not None else None
-    if found is not None:
-        return found
-    if not on_cpu_at_need and not fits:
+        return_memory()
+    if produced is not None and memory is not None:
+        found = _by_rows(instance, inputs, produced.get(), memory)
+        if found is not None:
+            return found
+        produced.drop()
+    try:
         return _reference_on(instance, inputs, None)
+    except Exception as error:
+        if not (is_out_of_memory(error) and _elsewhere(on_cpu_at_need, inputs)):
+            raise
     return_memory()
     found = _reference_on(instance, inputs, torch.device("cpu"))
     note = "float64 reference computed on the CPU for want of GPU memory"
     return Reference(found.outputs, (*found.notes, note))
 
 
-def _footprint(inputs: Sequence[Any], produced: Sequence[torch.Tensor]) -> int:
-    """Bytes that inputs and outputs take in float64, with one copy for what lies between."""
-    tensors = [value for value in (*inputs, *produced) if isinstance(value, torch.Tensor)]
-    return 16 * sum(value.numel() for value in tensors)
+def _needed(produced: EagerOutputs, memory: MemoryBudget) -> int:
+    """Bytes that a whole reference asks for beside inputs and eager's outputs: to be made in their place, where every
+    tensor of eager's takes twice its bytes, and to stay, beside a run of eager and one of a candidate."""
+    most = memory.eager_bytes or 0
+    return max(2 * most - produced.bytes, most + 2 * produced.bytes) + memory.working
 
 
-def _in_batches(
-    instance: Instance, inputs: Sequence[Any], produced: Sequence[torch.Tensor], budget_bytes: int | None
+def _elsewhere(on_cpu_at_need: bool, inputs: Sequence[Any]) -> bool:
+    return on_cpu_at_need and _on_gpu(inputs)
+
+
+def _by_rows(
+    instance: Instance, inputs: Sequence[Any], produced: Sequence[torch.Tensor], memory: MemoryBudget
 ) -> Reference | None:
     """The reference batch by batch; None where rows depend on one another or a single one does not fit."""
     notes: list[str] = []
 
-    def run(wide: list[Any]) -> tuple[torch.Tensor, ...]:
-        found = _outputs64(Instance(module, wide, {}, instance.structure, instance.draw_inputs), wide)
-        notes.extend(found.notes)
-        return found.outputs
+    def double() -> Run:
+        module = copy.deepcopy(instance.module).double()
+
+        def run(wide: list[Any]) -> tuple[torch.Tensor, ...]:
+            found = _outputs64(Instance(module, wide, {}, instance.structure, instance.draw_inputs), wide)
+            notes.extend(note for note in found.notes if note not in notes)
+            return tuple(one for one in found.outputs if isinstance(one, torch.Tensor))
+
+        return run
 
     try:
-        module = copy.deepcopy(instance.module).double()
-        split = find_split(run, inputs, produced)
+        split = find_split(double(), inputs, produced)
         if split is None:
             return None
-        outputs = in_batches(run, inputs, split, produced, budget_bytes or free_bytes() // 2)
+        outputs = Rows(double, inputs, split, batch_rows(inputs, split, produced, memory)).outputs()
     except Exception as error:
         if is_out_of_memory(error):
             return None
         raise
-    return Reference(outputs, (*dict.fromkeys(notes), "float64 reference computed batch by batch for want of memory"))
+    return Reference(outputs, (*notes, BY_ROWS))
 
 
-def too_large(error: BaseException, where: str) -> UserError:
+def too_large(error: BaseException, where: str) -> OutOfMemory:
     """The message for a problem that does not fit."""
     summary = _summary(error)
-    return UserError(
+    return OutOfMemory(
         f"the problem does not fit the memory of {where} ({summary}): make it smaller with --set NAME=VALUE"
     )
 

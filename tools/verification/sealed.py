@@ -7,8 +7,10 @@ from collections.abc import Iterator
 
 import torch
 
+from warpsmith.tools.verification.memory import budget_of
+
 _PIECE = 1 << 22
-"""Words (8 bytes) that share a key stream."""
+"""Words (8 bytes) that share a key stream, where there is room for as many."""
 
 
 class Sealed:
@@ -27,7 +29,10 @@ class Sealed:
         flat = tensor.reshape(-1)
         raw = flat.view(torch.uint8) if flat.numel() else torch.empty(0, dtype=torch.uint8, device=tensor.device)
         self._bytes = raw.numel()
-        if in_place and tensor.is_contiguous() and self._bytes % 8 == 0 and tensor.data_ptr() % 8 == 0:
+        self._piece = budget_of(tensor.device).piece(_PIECE)
+        # Elements that do not lie in order were copied to get here: the copy is nobody else's.
+        ours = (in_place and tensor.is_contiguous()) or (self._bytes > 0 and flat.data_ptr() != tensor.data_ptr())
+        if ours and self._bytes % 8 == 0 and raw.data_ptr() % 8 == 0:
             self._words = raw.view(torch.int64)
         else:
             self._words = torch.zeros(-(-self._bytes // 8), dtype=torch.int64, device=tensor.device)
@@ -76,8 +81,8 @@ class Sealed:
     def _streams(self, first: int, last: int) -> Iterator[tuple[int, int, torch.Tensor]]:
         """Key stream by piece of the words from `first` to `last`: begin, end, words."""
         generator = torch.Generator(device=self._words.device)
-        for index in range(first // _PIECE, -(-last // _PIECE)):
-            begin, end = index * _PIECE, min((index + 1) * _PIECE, self._words.numel())
+        for index in range(first // self._piece, -(-last // self._piece)):
+            begin, end = index * self._piece, min((index + 1) * self._piece, self._words.numel())
             # One key a piece: Philox with another seed gives an unrelated stream.
             generator.manual_seed((self._key + index * 0x9E3779B97F4A7C15) % 2**63)
             stream = torch.empty(end - begin, dtype=torch.int64, device=self._words.device)

@@ -20,6 +20,7 @@ from warpsmith.tools.target import Target
 from warpsmith.tools.verification import oracle
 from warpsmith.tools.verification.input_sets import InputSet, SetMaker
 from warpsmith.tools.verification.inputs import KINDS, QUICK, SHIPPED, Kind
+from warpsmith.tools.verification.memory import TIMES_EAGER, MemoryBudget, budget_of
 from warpsmith.tools.verification.outputs import GuardedOutputs, Layout
 
 if TYPE_CHECKING:
@@ -27,12 +28,11 @@ if TYPE_CHECKING:
     from warpsmith.tools.measurement.stage import Stage
 
 Level = Literal["quick", "full"]
-_ON_DEVICE = 4
-"""References beyond this part of the budget lie in host memory."""
 _RENEWAL_S = 0.05
 """Seconds a full verdict may spend on inputs that no verdict has seen."""
 _WORKING_COPIES = 3
-"""Memory that making a set takes beyond what stays, in sizes of a set: float64 inputs and intermediates."""
+"""Memory that making a set takes beyond what stays, in sizes of a set: float64 inputs and intermediates; where eager
+was not measured."""
 
 
 @dataclass(slots=True)
@@ -42,6 +42,8 @@ class Session:
     problem: Problem
     backend: Backend
     budget_bytes: int
+    """Memory that kept sets may take, whatever the problem's own bound is."""
+    memory: MemoryBudget = field(init=False)
     maker: SetMaker = field(init=False)
     compiled: dict[str, Any] = field(default_factory=dict)
     """torch.compile's modules by mode, or the text of what went wrong."""
@@ -58,9 +60,8 @@ class Session:
         device = self.backend.torch_device
         # A kernel may read any address of its GPU context; the emulator gives it the tensors it is handed, no more.
         on_gpu = device.type == "cuda"
-        self.maker = SetMaker(
-            self.problem, device, sealed=on_gpu, host_above=self.budget_bytes // _ON_DEVICE if on_gpu else None
-        )
+        self.maker = SetMaker(self.problem, device, sealed=on_gpu)
+        self.memory = self.maker.memory
 
     @property
     def dropped(self) -> dict[str, str]:
@@ -96,6 +97,7 @@ class Session:
 
     def _made(self, kind: Kind) -> InputSet | None:
         """Makes a set; where memory is short, once more with everything given up that can be made again."""
+        self.make_room(self._making_bytes())
         try:
             return self.maker.make(kind)
         except Exception as error:
@@ -109,6 +111,26 @@ class Session:
             if oracle.is_out_of_memory(error):
                 raise oracle.too_large(error, self.backend.label) from error
             raise
+
+    def make_room(self, count: int, *, buffers: bool = True) -> None:
+        """Gives up what can be made again until so many bytes more may be taken: `buffers` and places of timing first,
+        as they cost least, then kept sets."""
+        if self.memory.allows(count):
+            return
+        if buffers:
+            self._outputs = None
+            self.stages.clear()
+        if not self.memory.allows(count):
+            self._sets.clear()
+            self._used.clear()
+        if self.memory.tight and self.backend.torch_device.type == "cuda":
+            # A part of a block that is free holds nothing of the size of an input.
+            torch.cuda.empty_cache()
+
+    def _making_bytes(self) -> int:
+        """What making a set takes: its inputs, and a whole pass in float64 or eager and a batch of rows."""
+        most = self.memory.eager_bytes or 0
+        return most + self.memory.working if self.maker.by_rows else TIMES_EAGER * most
 
     def alone(self, *, shared: bool = False) -> contextlib.AbstractContextManager[None]:
         """While entered, no other process of ours uses the GPU: what one verifies would disturb what another times.
@@ -129,11 +151,13 @@ class Session:
         oracle.return_memory()
 
     def _roomy(self, made: InputSet) -> bool:
-        """Whether keeping a set leaves enough for making another one."""
-        if self.backend.torch_device.type == "cuda":
-            free = self.budget_bytes - torch.cuda.memory_allocated(self.backend.torch_device)
-            return free >= _WORKING_COPIES * made.bytes
-        return made.bytes + sum(kept.bytes for kept in self._sets.values()) <= self.budget_bytes
+        """Whether keeping a set leaves enough for judging on it and for making another one."""
+        meter = self.memory.meter
+        if meter is None:
+            return made.bytes + sum(kept.bytes for kept in self._sets.values()) <= self.budget_bytes
+        free = self.budget_bytes - meter.held()
+        buffers = 0 if self._outputs else 2 * sum(layout.bytes for layout in made.layouts)
+        return free >= _WORKING_COPIES * made.bytes and self.memory.allows(self._making_bytes() + buffers)
 
     def reset(self) -> None:
         """Draws everything anew at the next use, under new entropy: a candidate wrote where it must not."""
@@ -156,12 +180,16 @@ class Session:
         """Two sets of guarded output buffers, reused from candidate to candidate; one where memory is short."""
         if self._outputs is None or self._outputs[0].layouts != layouts:
             self._outputs = None
+            # Results that do not lie in order are compared as a copy.
+            one = sum(layout.bytes for layout in layouts)
+            room = self.memory.working + sum(layout.bytes for layout in layouts if not layout.row_major)
+            self.make_room(one + room)
             first = self._buffers(layouts)
             if first is None:
                 self.release()
                 first = self._buffers(layouts, needed=True)
             assert first is not None
-            self._outputs = first, self._buffers(layouts)
+            self._outputs = first, self._buffers(layouts) if self.memory.allows(one + room) else None
         return self._outputs
 
     def _buffers(self, layouts: tuple[Layout, ...], *, needed: bool = False) -> GuardedOutputs | None:
@@ -213,6 +241,9 @@ def session_for(payload: Mapping[str, Any]) -> Session:
             _beside.clear()
         oracle.pin_flags()
         backend = backend_for(target)
+        if not beside:
+            oracle.return_memory()
+            budget_of(backend.torch_device).begin()
         kept[key] = Session(load_ref(ref), backend, _budget(backend))
     if beside:
         _beside.move_to_end(key)

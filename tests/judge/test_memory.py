@@ -1,0 +1,138 @@
+"""What judging holds at most: three times what eager does, and little enough for a card that eager just fits."""
+
+from dataclasses import dataclass
+
+import judge_problems as problems
+import pytest
+import torch
+from support.tracked import Tracked
+from torch.nn import functional as F
+
+from warpsmith.kernels.errors import OutOfMemory, UserError
+from warpsmith.sandbox.scripted import ScriptedBackend
+from warpsmith.tools.verification import oracle
+from warpsmith.tools.verification.audit import audit
+from warpsmith.tools.verification.memory import TIMES_EAGER, MemoryBudget, budgeted
+from warpsmith.tools.verification.session import Session
+from warpsmith.tools.verification.verify import verify
+
+TEXT = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        MEMBERS
+    def forward(self, ARGUMENTS):
+        return FORWARD
+rows, dim = 64, 8192
+def get_inputs():
+    return [INPUTS]
+def get_init_inputs():
+    return []
+"""
+SMALL_CARD = 22.35 / 12
+"""What torch may hold of a card of 24 GB, in peaks of eager on 6 GiB of log-softmax."""
+_SCALE = 1 << 12
+"""So much smaller than those 12 GiB are eager's peaks here, about."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A problem, a kernel that is right, and the limit in peaks of eager."""
+
+    forward: str
+    inputs: str
+    kernel: object
+    arguments: str = "x"
+    members: str = "pass"
+    limit: float | None = None
+
+
+def log_softmax(x, out):
+    torch.log_softmax(x, 1, out=out)
+
+
+def normalised(x, out):
+    for channel in range(x.shape[1]):
+        var, mean = torch.var_mean(x[:, channel], correction=0)
+        torch.sub(x[:, channel], mean, out=out[:, channel]).div_((var + 1e-5).sqrt())
+
+
+def mean_square(x, y, out):
+    total = torch.zeros((), dtype=torch.float64)
+    for a, b in zip(x, y, strict=True):
+        total += (a.double() - b).square().sum()
+    out.copy_(total / x.numel())
+
+
+def convolved(x, weight, out):
+    for n in range(len(x)):
+        out[n].copy_(F.conv2d(x[n : n + 1], weight, padding=1)[0])
+
+
+CASES = {
+    "rows on a small card": Case("torch.log_softmax(x, 1)", "torch.rand(rows, dim)", log_softmax, limit=SMALL_CARD),
+    "rows": Case("torch.log_softmax(x, 1)", "torch.rand(rows, dim)", log_softmax),
+    "product": Case(
+        "x @ y", "torch.rand(704, 704), torch.rand(704, 704)", lambda x, y, out: torch.mm(x, y, out=out), "x, y"
+    ),
+    "statistics over the batch": Case(
+        "F.batch_norm(x, None, None, training=True)", "torch.rand(8, 16, 64, 64)", normalised
+    ),
+    "one number": Case("F.mse_loss(x, y)", "torch.rand(rows, dim), torch.rand(rows, dim)", mean_square, "x, y"),
+    "convolution": Case(
+        "F.conv2d(x, self.weight, padding=1)", "torch.rand(8, 8, 96, 96)", convolved,
+        members="self.weight = nn.Parameter(torch.randn(8, 8, 3, 3))",
+    ),
+    "several inputs": Case(
+        "x * y + z", ", ".join(["torch.rand(rows, dim)"] * 3),
+        lambda x, y, z, out: torch.mul(x, y, out=out).add_(z), "x, y, z", limit=SMALL_CARD,
+    ),
+}  # fmt: skip
+
+
+def made(tmp_path, case):
+    text = TEXT
+    for name in ("forward", "inputs", "arguments", "members"):
+        text = text.replace(name.upper(), getattr(case, name))
+    loaded = problems.problem(tmp_path, text)
+    # Traces hold no data, and are made in a process that judges nothing.
+    assert loaded.constants == {}
+    return loaded
+
+
+def eager_peak(loaded):
+    """Measured with nothing else alive."""
+    with Tracked() as counted:
+        instance = loaded.build(device="cpu", seed=1)
+        counted.restart()
+        instance.run()
+        return counted.peak()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_judging_holds_three_times_what_eager_does(tmp_path, name):
+    case = CASES[name]
+    loaded = made(tmp_path, case)
+    peak = eager_peak(loaded)
+
+    def wrong(*args):
+        case.kernel(*args)
+        args[-1].mul_(1.001)
+
+    names = [f"in{n}" for n in range(len(case.arguments.split(", ")))]
+    names += ["param:weight"] if "weight" in case.members else []
+    limit = None if case.limit is None else int(case.limit * peak)
+    with Tracked(limit) as counted, budgeted("cpu", MemoryBudget(counted, (2 << 30) // _SCALE, 1 << 20)):
+        backend = ScriptedBackend({"right": case.kernel, "wrong": wrong})
+        session = Session(loaded, backend, 1 << 40)
+        found = audit(session, loaded.hash)
+        verdicts = [
+            verify(session, problems.plan(*names, "out0", kernel=kernel), problems.compiled(), level=level)[0]
+            for kernel, level in (("right", "quick"), ("wrong", "quick"), ("right", "full"), ("wrong", "full"))
+        ]
+        budget = session.memory
+        assert budget.eager_bytes == pytest.approx(peak, rel=0.02)
+        assert budget.judge_bytes <= TIMES_EAGER * peak, f"{budget.judge_bytes / peak:.2f} times eager's peak"
+    assert [one.ok for one in verdicts] == [True, False, True, False], [one.failure for one in verdicts]
+    assert found.payable, found
+    assert counted.failed == 0

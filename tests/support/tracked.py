@@ -1,0 +1,63 @@
+"""Memory of the CPU counted as a GPU's allocator counts its own: bytes of live storages, a peak, and a limit beyond which
+an allocation fails."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class Tracked(TorchDispatchMode):
+    """Counts what operators allocate while it is entered. It is a meter of `tools/verification/memory.py`."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        super().__init__()
+        self.limit = limit
+        self.failed = 0
+        """Allocations beyond the limit."""
+        self._live: dict[int, int] = {}
+        self._total = self._peak = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for leaf in pytree.tree_leaves(result):
+            if isinstance(leaf, torch.Tensor) and leaf.device.type == "cpu":
+                self._note(leaf.untyped_storage())
+        if self.limit is not None and self._total > self.limit:
+            excess = self._total
+            del result, leaf
+            if self._total < excess:
+                self.failed += 1
+                raise torch.OutOfMemoryError(f"out of memory: {excess} bytes, {self.limit} allowed")
+        self._peak = max(self._peak, self._total)
+        return result
+
+    def _note(self, storage: torch.UntypedStorage) -> None:
+        key, size = storage._cdata, storage.nbytes()
+        if size and key not in self._live:
+            self._live[key] = size
+            self._total += size
+            weakref.finalize(storage, self._forget, key)
+
+    def _forget(self, key: int) -> None:
+        self._total -= self._live.pop(key)
+
+    def held(self) -> int:
+        """Bytes of live storages."""
+        return self._total
+
+    def peak(self) -> int:
+        """The most since `restart`."""
+        return self._peak
+
+    def restart(self) -> None:
+        """Begins a new peak at what is held now."""
+        self._peak = self._total
+
+    def free(self) -> int:
+        """Bytes up to the limit."""
+        return max(0, (1 << 40 if self.limit is None else self.limit) - self._total)

@@ -1,0 +1,164 @@
+"""How much of a device's memory judging may take, in one place: so many times what eager takes, or a floor."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from warpsmith.sandbox.cuda.memory import free_bytes
+
+TIMES_EAGER = 3
+"""Bound on the peak of judging, in peaks of eager."""
+_FLOOR = 2 << 30
+"""Bytes that judging may take however small the problem is: kept inputs and places for timing save time."""
+_WORKING = 1 << 29
+"""Bytes that the temporaries of what is done piece by piece take together, about."""
+_LEAST_SHARE = 64
+"""Where hardly anything is left beside eager, pieces become so many times smaller at most."""
+
+
+class Meter(Protocol):
+    """Says how much of a device's memory this process holds."""
+
+    def held(self) -> int:
+        """Bytes of live tensors."""
+
+    def peak(self) -> int:
+        """The most since `restart`."""
+
+    def restart(self) -> None:
+        """Begins a new peak at what is held now."""
+
+    def free(self) -> int:
+        """Bytes that could still be had."""
+
+
+class CardMeter:
+    """A GPU's memory as torch's allocator sees it."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def held(self) -> int:
+        """Bytes of live tensors."""
+        return int(torch.cuda.memory_allocated(self._device))
+
+    def peak(self) -> int:
+        """The most since `restart`."""
+        return int(torch.cuda.max_memory_allocated(self._device))
+
+    def restart(self) -> None:
+        """Begins a new peak at what is held now."""
+        torch.cuda.reset_peak_memory_stats(self._device)
+
+    def free(self) -> int:
+        """What the limit, or the card, leaves."""
+        return free_bytes()
+
+
+@dataclass(slots=True)
+class MemoryBudget:
+    """The bound on what judging one problem holds on one device. Without a meter nothing is bounded."""
+
+    meter: Meter | None = None
+    floor_bytes: int = _FLOOR
+    working_bytes: int = _WORKING
+    eager_bytes: int | None = None
+    """Eager's peak: weights, inputs, outputs and what lies between."""
+    _peak: int = 0
+    _capacity: int = 0
+    """Bytes that the process could hold when eager was measured."""
+
+    def begin(self) -> None:
+        """Another problem: its peaks are its own."""
+        self.eager_bytes, self._peak, self._capacity = None, 0, 0
+        if self.meter is not None:
+            self.meter.restart()
+
+    @property
+    def bound(self) -> int | None:
+        """Bytes that may be held; None while nothing is known of eager."""
+        if self.meter is None or self.eager_bytes is None:
+            return None
+        return max(TIMES_EAGER * self.eager_bytes, self.floor_bytes)
+
+    @property
+    def judge_bytes(self) -> int | None:
+        """The most that was held since `begin`; None where nothing measures it."""
+        if self.meter is None:
+            return None
+        self._peak = max(self._peak, self.meter.peak())
+        return self._peak
+
+    def room(self) -> int | None:
+        """Bytes that may still be taken; None: any number."""
+        if self.meter is None:
+            return None
+        bound, free = self.bound, self.meter.free()
+        return free if bound is None else max(0, min(free, bound - self.meter.held()))
+
+    def allows(self, count: int) -> bool:
+        """Whether so many bytes more may be taken."""
+        room = self.room()
+        return room is None or count <= room
+
+    @contextlib.contextmanager
+    def eager(self, own_bytes: int) -> Iterator[None]:
+        """Measures a run of eager inside; `own_bytes` are its weights and inputs, which are held already."""
+        if self.meter is None:
+            yield
+            return
+        self._peak = max(self._peak, self.meter.peak())
+        before, self._capacity = self.meter.held(), self.meter.held() + self.meter.free()
+        self.meter.restart()
+        yield
+        self.eager_bytes = max(self.eager_bytes or 0, own_bytes + self.meter.peak() - before)
+
+    @property
+    def working(self) -> int:
+        """Bytes that temporaries may take together."""
+        bound = self.bound
+        if bound is None or self.eager_bytes is None:
+            return self.working_bytes
+        spare = min(bound, self._capacity) - self.eager_bytes
+        return min(self.working_bytes, max(spare // 2, self.working_bytes // _LEAST_SHARE))
+
+    def piece(self, elements: int) -> int:
+        """How many elements are looked at together where as a rule there would be `elements`."""
+        if self.meter is None:
+            return elements
+        return max(1, min(elements, elements * self.working // _WORKING))
+
+    @property
+    def tight(self) -> bool:
+        """Whether eager takes so much of the device that what its allocator keeps in parts would stand in the way."""
+        return self.eager_bytes is not None and 4 * self.eager_bytes > self._capacity
+
+
+_budgets: dict[str, MemoryBudget] = {}
+"""By type of device: a process judges on one device of a type."""
+
+
+def budget_of(device: torch.device) -> MemoryBudget:
+    """The budget of this process on a device. Only a GPU's memory is measured."""
+    if device.type not in _budgets:
+        _budgets[device.type] = MemoryBudget(CardMeter(device) if device.type == "cuda" else None)
+    return _budgets[device.type]
+
+
+@contextlib.contextmanager
+def budgeted(kind: str, budget: MemoryBudget) -> Iterator[MemoryBudget]:
+    """Inside, another budget holds on devices of a type."""
+    before = _budgets.get(kind)
+    _budgets[kind] = budget
+    try:
+        yield budget
+    finally:
+        if before is None:
+            del _budgets[kind]
+        else:
+            _budgets[kind] = before
