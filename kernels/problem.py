@@ -291,7 +291,7 @@ class Problem:
         return drawn
 
     def user_error(self, error: BaseException, doing: str) -> UserError:
-        """An exception from the user's code as a UserError with file, line and remedy; for want of memory OutOfMemory."""
+        """An exception from the user's code as a UserError (OutOfMemory) with file, line and remedy."""
         if isinstance(error, UserError):
             return error
         summary = str(error).strip().splitlines()

@@ -210,6 +210,10 @@ class VerifyReport(Record):
     failure: Failure | None = None
     counters: Counters | None = None
     seconds: StrictFloat = 0.0
+    eager_peak_bytes: StrictInt | None = None
+    """What eager holds at most on this device, weights and inputs included; where it is measured, on a GPU."""
+    judge_peak_bytes: StrictInt | None = None
+    """What the process that judged has held at most for this problem."""
     not_emulated: str | None = None
     """The opcode or feature the emulator refused, by name."""
 
@@ -288,6 +292,10 @@ class Outcome(Record):
     compile_s: StrictFloat | None = None
     verify_s: StrictFloat | None = None
     time_s: StrictFloat | None = None
+    eager_peak_bytes: StrictInt | None = None
+    """GPU memory that eager holds at most, weights and inputs included."""
+    judge_peak_bytes: StrictInt | None = None
+    """GPU memory that the process that judged has held at most for this problem, up to this verdict."""
 
     @property
     def correct(self) -> bool:

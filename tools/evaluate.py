@@ -288,6 +288,8 @@ class Evaluator:
         job = "warpsmith.tools.measurement.timing:run_job"
         reply = await worker.call(job, payload, timeout_s=self.limits.time_s)
         raw = Samples.model_validate(reply)
+        peaks = [one for one in (outcome.judge_peak_bytes, raw.judge_peak_bytes) if one is not None]
+        outcome = outcome.model_copy(update={"judge_peak_bytes": max(peaks, default=None)})
         if level == "full":
             outcome = self._with_samples(outcome, raw)
         if raw.failure is not None:

@@ -83,6 +83,8 @@ def verified(outcome: Outcome, verdict: VerifyReport, warnings: Sequence[str], l
             "max_abs_error": verdict.max_abs_error,
             "counters": verdict.counters,
             "verify_s": verdict.seconds,
+            "eager_peak_bytes": verdict.eager_peak_bytes,
+            "judge_peak_bytes": verdict.judge_peak_bytes,
             "warnings": (*outcome.warnings, *warnings),
         }
     )

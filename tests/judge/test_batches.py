@@ -1,18 +1,16 @@
 """References batch by batch: only where rows are independent, equal to the whole, within the memory given."""
 
-import weakref
-from collections import Counter
-
 import judge_problems as problems
 import pytest
 import torch
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
+from support.tracked import Tracked
 
 from warpsmith.sandbox.scripted import ScriptedBackend
 from warpsmith.tools.verification import oracle
-from warpsmith.tools.verification.batches import find_split
+from warpsmith.tools.verification.batches import Rowwise, find_split
 from warpsmith.tools.verification.checksums import digest
+from warpsmith.tools.verification.compare import aligned_chunks
+from warpsmith.tools.verification.memory import MemoryBudget
 from warpsmith.tools.verification.session import Session
 from warpsmith.tools.verification.verify import verify
 
@@ -83,55 +81,50 @@ def test_dependent_rows_are_not_split(tmp_path, name):
     assert split_of(instance_of(tmp_path, DEPENDENT[name])) is None
 
 
-class Allocated(TorchDispatchMode):
-    """Counts the bytes of tensors that operators made and that are still alive."""
-
-    def __init__(self):
-        super().__init__()
-        self.live = self.peak = 0
-        self.users = Counter()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        for leaf in pytree.tree_leaves(result):
-            if isinstance(leaf, torch.Tensor):
-                self.note(leaf)
-        return result
-
-    def note(self, tensor):
-        storage = tensor.untyped_storage()
-        key, size = storage.data_ptr(), storage.nbytes()
-        self.users[key] += 1
-        if self.users[key] == 1:
-            self.live += size
-            self.peak = max(self.peak, self.live)
-        weakref.finalize(tensor, self.forget, key, size)
-
-    def forget(self, key, size):
-        self.users[key] -= 1
-        if self.users[key] == 0:
-            self.live -= size
+def opened(reference):
+    return [one.opened() if isinstance(one, Rowwise) else one for one in reference.outputs]
 
 
 def test_batches_equal_the_whole_within_the_memory_given(tmp_path):
     instance = instance_of(tmp_path, MLP)
-    produced = oracle.eager(instance, instance.inputs)
     whole = oracle.reference64(instance, instance.inputs)
-    budget, peaks = 1 << 20, {}
-    for name, limit in (("whole", None), ("batches", 1 << 18)):
-        with Allocated() as counted:
-            found = oracle.reference64(instance, instance.inputs, produced=produced, budget_bytes=limit)
-        peaks[name] = counted.peak
-        assert torch.allclose(found.outputs[0], whole.outputs[0], rtol=1e-12, atol=1e-12)
-        assert any("batch by batch" in note for note in found.notes) == (name == "batches")
-    assert peaks["whole"] > 2 * budget
-    assert peaks["batches"] < budget
+    limit, peaks = 1 << 20, {}
+    for name, most in (("whole", None), ("batches", limit)):
+        produced = oracle.EagerOutputs(instance, instance.inputs)
+        with Tracked(most) as counted:
+            memory = MemoryBudget(counted, 1 << 30, 1 << 18, eager_bytes=limit // 2, _capacity=limit)
+            found = oracle.reference64(instance, instance.inputs, produced=produced, memory=memory)
+            compared = [chunk.numel() for _, chunk in aligned_chunks(found.outputs[0], produced.get()[0])]
+        peaks[name] = counted.peak()
+        assert sum(compared) == whole.outputs[0].numel()
+        assert torch.allclose(opened(found)[0], whole.outputs[0], rtol=1e-12, atol=1e-12)
+        assert (oracle.BY_ROWS in found.notes) == (name == "batches")
+    assert peaks["whole"] > 2 * limit
+    assert peaks["batches"] < limit
+
+
+def test_rows_follow_the_weights_and_hold_nothing(tmp_path):
+    instance = instance_of(tmp_path, MLP)
+    produced = oracle.EagerOutputs(instance, instance.inputs)
+    with Tracked(1 << 20) as counted:
+        memory = MemoryBudget(counted, 0, 1 << 18, eager_bytes=1 << 19, _capacity=1 << 20)
+        (found,) = oracle.reference64(instance, instance.inputs, produced=produced, memory=memory).outputs
+        assert isinstance(found, Rowwise)
+        assert (found.shape, found.numel(), found.dtype) == ((512, 16), 512 * 16, torch.float64)
+        weights = sum(one.nbytes for one in instance.module.parameters())
+        assert counted.held() <= weights + instance.inputs[0].nbytes + produced.bytes
+        first = found.opened()
+        instance.module.second.bias.data += 1
+        assert torch.allclose(found.opened(), first + 1)
+        assert sum(piece.numel() for piece in found.pieces(100)) == found.numel()
 
 
 def test_what_cannot_be_split_is_computed_as_a_whole(tmp_path):
     instance = instance_of(tmp_path, "x - x.mean(0)")
-    produced = oracle.eager(instance, instance.inputs)
-    found = oracle.reference64(instance, instance.inputs, produced=produced, budget_bytes=1 << 10)
+    produced = oracle.EagerOutputs(instance, instance.inputs)
+    with Tracked() as counted:
+        memory = MemoryBudget(counted, 0, 1 << 10, eager_bytes=1 << 10, _capacity=1 << 30)
+        found = oracle.reference64(instance, instance.inputs, produced=produced, memory=memory)
     assert found.notes == ()
 
 

@@ -96,8 +96,8 @@ MUTANTS = (
     ),
     Mutant(
         "constant inputs are never varied", "tools/verification/inputs.py",
-        "    inputs = []\n    for position, (value, domain)",
-        "    return shipped\n    for position, (value, domain)", ("c08_hard_coded", "c15_fixed_scale"),
+        "    inputs = []\n    for position, domain",
+        "    return shipped\n    for position, domain", ("c08_hard_coded", "c15_fixed_scale"),
     ),
     Mutant(
         "scratch comes zeroed", EMULATOR,
@@ -225,7 +225,7 @@ MUTANTS = (
     ),
     Mutant(
         "no problem is degenerate", "tools/verification/audit.py",
-        "        return not self.accepted and bool(self.tried)\n", "        return True\n",
+        "        return not self.accepted and not self.untold and bool(self.tried)\n", "        return True\n",
         "degenerate_problems_are_named",
     ),
     Mutant(

@@ -1,5 +1,5 @@
-"""Memory of the CPU counted as a GPU's allocator counts its own: bytes of live storages, a peak, and a limit beyond which
-an allocation fails."""
+"""Memory of the CPU counted as a GPU's allocator counts its own: bytes of live storages, a peak, and a limit beyond
+which an allocation fails."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from warpsmith.sandbox.cuda.backend import LoadedCuda
 from warpsmith.sandbox.cuda.memory import free_bytes
-from warpsmith.tools.measurement.stage import MASTERS, Stage, places_for
+from warpsmith.tools.measurement.stage import FEW_PLACES, MASTERS, PLACES_BYTES, Stage, flush_bytes, places_for
 from warpsmith.tools.verification import oracle
 from warpsmith.tools.verification.input_sets import InputSet
 from warpsmith.tools.verification.session import Session
@@ -35,17 +35,40 @@ class Contender:
 
 def stage_for(session: Session, inputs: InputSet, *, short: bool) -> Stage:
     """The session's stage for short kernels (many places for a graph) or for others (one place)."""
-    size = sum(value.nbytes for value in inputs.inputs if isinstance(value, torch.Tensor))
-    size += sum(layout.bytes for layout in inputs.layouts)
-    free = free_bytes()
-    places = places_for(size, free) if short else 1
-    if places not in session.stages:
-        count = max(MASTERS, places)
-        while count > 1 and size * count > free // 3:
-            count -= 1
-        masters = [inputs.inputs, *(session.fresh(turn) for turn in range(1, count))]
-        session.stages[places] = Stage(session.cuda(), masters, inputs.layouts, places)
+    given = sum(value.nbytes for value in inputs.inputs if isinstance(value, torch.Tensor))
+    size = given + sum(layout.bytes for layout in inputs.layouts)
+    places = _many_places(session, size) if short else 1
+    kept = session.stages.get(places)
+    if kept is not None and kept.judged is inputs.inputs:
+        return kept
+    session.stages.pop(places, None)
+    del kept
+    backend = session.cuda()
+    # A run of eager, or of what stands for it, has to fit beside the stage.
+    beside = max(0, (session.memory.eager_bytes or 0) - given) + flush_bytes(backend.torch_device)
+    session.make_room(places * size + beside)
+    room = _room(session) - beside
+    count = max(MASTERS, places)
+    while count > 1 and places * size + (count - 1) * given > room:
+        count -= 1
+    masters = [inputs.inputs, *(session.fresh(turn) for turn in range(1, count))]
+    in_place = places == 1 and room < size
+    session.stages[places] = Stage(backend, masters, inputs.layouts, places, in_place=in_place)
     return session.stages[places]
+
+
+def _many_places(session: Session, size: int) -> int:
+    """Places for short kernels, whose inputs and outputs take `size` bytes: what keeps a few of them from being had is
+    given up once."""
+    if 2 * FEW_PLACES * size <= PLACES_BYTES:
+        session.make_room(3 * FEW_PLACES * size, buffers=False)
+    return places_for(size, _room(session))
+
+
+def _room(session: Session) -> int:
+    """Bytes that may still be taken."""
+    room = session.memory.room()
+    return free_bytes() if room is None else room
 
 
 def candidate_contender(name: str, loaded: LoadedCuda, inputs: InputSet) -> Contender:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from warpsmith.sandbox.cuda.backend import CudaBackend
-from warpsmith.tools.verification.checksums import memory_of, same_bits
+from warpsmith.tools.verification.checksums import checksum, memory_of, same_bits
 from warpsmith.tools.verification.outputs import GuardedOutputs, Layout
 
 PLACES = 20
@@ -18,7 +18,8 @@ FEW_PLACES = 5
 """A graph over fewer sets would replay on what the last one left in L2."""
 MASTERS = 3
 """Contents that long kernels are given in turn."""
-_PLACES_BYTES = 2 << 30
+PLACES_BYTES = 2 << 30
+"""What places and contents of short kernels take at most."""
 _ALIGN = 512
 """Bytes: what torch's allocator and cudaMalloc align to, so that vector loads work wherever a place lies."""
 _SLACK = 1 << 20
@@ -67,22 +68,49 @@ class Place:
         return all(same_bits(span, memory_of(masters[position])) for span, (position, _) in pairs)
 
 
+class InPlace:
+    """The judged inputs themselves, where memory does not hold a copy: they stay where they are, and checksums tell
+    whether a run has changed them."""
+
+    def __init__(self, masters: Sequence[Any]) -> None:
+        self.inputs: list[Any] = list(masters)
+        self._sums = self._now()
+
+    def _now(self) -> list[tuple[int, int]]:
+        return [checksum(memory_of(value)) for value in self.inputs if isinstance(value, torch.Tensor)]
+
+    def move(self) -> None:
+        """They cannot."""
+
+    def restore(self, masters: Sequence[Any]) -> None:
+        """They are the only contents."""
+
+    def holds(self, masters: Sequence[Any]) -> bool:
+        """Whether the contents are still what they were."""
+        return self._now() == self._sums
+
+
 class Stage:
     """Places for inputs and outputs, and the contents that are put there in turn. The first contents are the judged
     ones, whose references are known; a kernel cannot tell which it is given."""
 
     def __init__(
-        self, backend: CudaBackend, masters: Sequence[Sequence[Any]], layouts: tuple[Layout, ...], places: int
-    ) -> None:
+        self, backend: CudaBackend, masters: Sequence[Sequence[Any]], layouts: tuple[Layout, ...], places: int, *,
+        in_place: bool = False,
+    ) -> None:  # fmt: skip
+        """`in_place`: one place, which is the first contents themselves."""
         device = backend.torch_device
+        self.in_place = in_place
+        self.judged = masters[0]
+        """The contents whose references are known."""
         self.backend = backend
         self._masters = [list(one) for one in masters]
-        self.places = [Place(masters[n % len(masters)], device) for n in range(places)]
+        self.places: list[Place | InPlace] = (
+            [InPlace(masters[0])] if in_place else [Place(masters[n % len(masters)], device) for n in range(places)]
+        )
         self.outputs = [GuardedOutputs(layouts, device, slack=_SLACK) for _ in range(places)]
         self._shift = 0
-        l2 = torch.cuda.get_device_properties(device).L2_cache_size
-        size = max(_MIN_FLUSH_BYTES, _FLUSH_OVER_L2 * l2)
-        self._flush = torch.zeros(size // 4, dtype=torch.int32, device=device)
+        self._flush = torch.zeros(flush_bytes(device) // 4, dtype=torch.int32, device=device)
         self._sink = torch.zeros((), dtype=torch.int64, device=device)
         self.restore()
 
@@ -130,9 +158,14 @@ class Stage:
         torch.sum(self._flush[: self._flush.numel() // 3 * 2], 0, out=self._sink)
 
 
+def flush_bytes(device: torch.device) -> int:
+    """What is written to fill L2 with something else."""
+    return max(_MIN_FLUSH_BYTES, _FLUSH_OVER_L2 * int(torch.cuda.get_device_properties(device).L2_cache_size))
+
+
 def places_for(set_bytes: int, free_bytes: int) -> int:
     """How many places short kernels get: contents and places take this many bytes twice. 1 where a graph over them
     would not help."""
-    room = min(_PLACES_BYTES, free_bytes // 3)
+    room = min(PLACES_BYTES, 2 * free_bytes // 3)
     count = min(PLACES, room // max(1, 2 * set_bytes))
     return count if count >= FEW_PLACES else 1

@@ -29,6 +29,7 @@ _SCREEN_SAMPLES = 10
 NULL_BUDGET_S = 0.4
 """For timing a baseline against itself."""
 _ENOUGH = 0.01
+_IN_PLACE = "timed on one set of inputs that stays where it is, for want of memory"
 
 
 class TimingRequest(Record):
@@ -76,6 +77,8 @@ class Samples(Record):
     """Spent on this candidate."""
     baselines_s: float = 0.0
     """Spent on making the baselines, torch.compile above all: once a process, whatever the candidate."""
+    judge_peak_bytes: int | None = None
+    """The most memory of the device that this process has held since it took up the problem."""
 
 
 def run_job(payload: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,12 +107,13 @@ def time_candidate(session: Session, plan: LaunchPlan, report: CompileReport, re
         # torch.compile runs what it makes, which would disturb what another process times.
         if request.level == "full":
             before = time.perf_counter()
+            session.make_room(2 * (session.memory.eager_bytes or 0))
             others, notes = module_contenders(session, inputs, request.baselines)
             baselines_s = time.perf_counter() - before
-        sampler = Sampler(
-            backend, [own, *others], stage_for(session, inputs, short=False), check=_checker(inputs),
-            health=backend.health,
-        )  # fmt: skip
+        stage = stage_for(session, inputs, short=False)
+        notes += [_IN_PLACE] if stage.in_place else []
+        sampler = Sampler(backend, [own, *others], stage, check=_checker(inputs), health=backend.health)
+        del stage
         failure, overhead = _measure(session, inputs, sampler, request)
     if failure is None and inputs.changed():
         failure = Failure(stage="time", kind="inputs_changed", message="parameters were changed while timing")
@@ -119,6 +123,7 @@ def time_candidate(session: Session, plan: LaunchPlan, report: CompileReport, re
         samples={name: tuple(values) for name, values in sampler.samples.items()},
         state=_state(sampler), null_test=session.null_test, overhead_us=overhead,
         seconds=time.perf_counter() - began - baselines_s, baselines_s=baselines_s,
+        judge_peak_bytes=session.memory.judge_bytes,
     )  # fmt: skip
 
 

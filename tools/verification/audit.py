@@ -141,8 +141,8 @@ class _SaysNothing(Exception):
 
 
 def _accepted(inputs: InputSet, answer: Answer) -> bool | None:
-    """Whether the judge takes an answer for right on one set; None where the set cannot say. _TooLarge where memory does
-    not suffice."""
+    """Whether the judge takes an answer for right on one set; None where the set cannot say. _TooLarge where memory
+    does not suffice."""
     try:
         values = answer(inputs)
         if [tuple(value.shape) for value in values] != [layout.shape for layout in inputs.layouts]:
@@ -204,7 +204,7 @@ def _mean(value: torch.Tensor) -> float:
 
 def _pieces(value: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """The elements of a tensor, flat, some at a time."""
-    return torch.split(value.reshape(-1), budget_of(value.device).piece(_PIECE))
+    return torch.split(value.reshape(-1), budget_of(value.device).piece(_PIECE, 12 * 8))
 
 
 def _filled(inputs: InputSet, index: int, value: float) -> torch.Tensor:

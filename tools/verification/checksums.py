@@ -14,6 +14,8 @@ from warpsmith.tools.verification.sealed import Sealed
 _KEYS = tuple((secrets.randbits(62) << 1) | 1 for _ in range(3))
 _PIECE = 1 << 22
 """Words mixed at a time: bounds the temporaries, eight bytes a word each."""
+_EACH = 40
+"""Bytes of temporaries a word."""
 
 
 _EQUAL = 1 << 28
@@ -27,7 +29,7 @@ def memory_of(value: torch.Tensor) -> torch.Tensor:
 
 def same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
     """Whether two flat uint8 tensors are equal."""
-    most = budget_of(first.device).piece(_EQUAL)
+    most = budget_of(first.device).piece(_EQUAL, 1)
     return all(
         torch.equal(a[start : start + most], b[start : start + most])
         for a, b in zip(_words(first), _words(second), strict=True)
@@ -39,7 +41,7 @@ def checksum(raw: torch.Tensor) -> tuple[int, int]:
     """Sums, plain and weighted by position, over the words of a flat uint8 tensor, each mixed with a key that only
     this process knows: who can write to the memory cannot choose changes that cancel. Good within one process."""
     total = weighted = start = 0
-    most = budget_of(raw.device).piece(_PIECE)
+    most = budget_of(raw.device).piece(_PIECE, _EACH)
     for words in _words(raw):
         for begin in range(0, words.numel(), most):
             piece = words[begin : begin + most]
@@ -51,7 +53,8 @@ def checksum(raw: torch.Tensor) -> tuple[int, int]:
             places = torch.arange(start, start + piece.numel(), device=raw.device).mul_(2).add_(1)
             weighted += int(mixed.mul_(places).sum())
             start += piece.numel()
-    return total, weighted
+    # Each piece's sums wrap around: only modulo 2**64 they do not depend on how the words were cut.
+    return total % 2**64, weighted % 2**64
 
 
 def _words(raw: torch.Tensor) -> Iterator[torch.Tensor]:
@@ -68,7 +71,7 @@ def digest(raw: torch.Tensor, key: int) -> int:
     with a chance of about 2**-32, whoever made them."""
     generator = torch.Generator(device=raw.device).manual_seed(key)
     total = 0
-    most = budget_of(raw.device).piece(_PIECE)
+    most = budget_of(raw.device).piece(_PIECE, _EACH)
     for words in _words(raw):
         for start in range(0, words.numel(), most):
             piece = words[start : start + most]

@@ -19,7 +19,9 @@ RULE_VERSION = 5
 """Changes with whatever decides a verdict on numbers: audits of other versions count no more."""
 _CHUNK_GPU = 1 << 23
 _CHUNK_CPU = 1 << 21
-"""Elements compared at a time: bounds the float64 temporaries (eight bytes each, about five of them)."""
+"""Elements compared at a time: bounds the float64 temporaries."""
+_EACH = 64
+"""Bytes of temporaries an element."""
 _EAGER_ROOM = 16
 """Times eager's largest error that the absolute bound leaves, for results that cancel: there eager itself may
 be off by more than a thousandth."""
@@ -285,7 +287,7 @@ def aligned_chunks(reference: Truth, value: torch.Tensor) -> Iterator[tuple[torc
 
 def numbered_chunks(reference: Truth, value: torch.Tensor) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
     """The same, each pair with its first element's number."""
-    step = budget_of(value.device).piece(_CHUNK_GPU if value.is_cuda else _CHUNK_CPU)
+    step = budget_of(value.device).piece(_CHUNK_GPU if value.is_cuda else _CHUNK_CPU, _EACH)
     flat = value.reshape(-1)
     if isinstance(reference, Rowwise):
         start = 0

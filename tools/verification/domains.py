@@ -130,7 +130,7 @@ def _pieces(value: torch.Tensor) -> Iterator[torch.Tensor]:
 
 
 def _piece(value: torch.Tensor) -> int:
-    return budget_of(value.device).piece(_PIECE)
+    return budget_of(value.device).piece(_PIECE, 8)
 
 
 def redrawn_labels(value: torch.Tensor, generator: torch.Generator, symmetric: bool) -> torch.Tensor:

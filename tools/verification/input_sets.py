@@ -148,8 +148,8 @@ class SetMaker:
     def _further(
         self, kind: Kind, instance: Instance, domains: Sequence[InputDomain], signed: bool, on_cpu_at_need: bool
     ) -> list[tuple[Yardstick | ExactYardstick, ...]]:
-        """Where an output has few elements, eager's error on draws beside the one that is kept; before that one is made,
-        as two may not fit."""
+        """Where an output has few elements, eager's error on draws beside the one that is kept; before that one is
+        made, as two may not fit."""
         if not kind.judged or not 0 < self.instances.least_outputs <= _FEW:
             return []
 

@@ -125,13 +125,16 @@ class MemoryBudget:
         if bound is None or self.eager_bytes is None:
             return self.working_bytes
         spare = min(bound, self._capacity) - self.eager_bytes
-        return min(self.working_bytes, max(spare // 2, self.working_bytes // _LEAST_SHARE))
+        return min(self.working_bytes, max(spare // 4, self.working_bytes // _LEAST_SHARE))
 
-    def piece(self, elements: int) -> int:
-        """How many elements are looked at together where as a rule there would be `elements`."""
-        if self.meter is None:
-            return elements
-        return max(1, min(elements, elements * self.working // _WORKING))
+    @property
+    def aside(self) -> int:
+        """Bytes to be left for a comparison: a batch of rows, what is left of the one before, and temporaries."""
+        return 3 * self.working
+
+    def piece(self, most: int, each: int) -> int:
+        """How many elements are looked at together, at most `most`; the temporaries of one take `each` bytes, about."""
+        return most if self.meter is None else max(1, min(most, self.working // each))
 
     @property
     def tight(self) -> bool:

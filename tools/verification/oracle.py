@@ -164,7 +164,7 @@ def differs_by_seed(instance: Instance, inputs: Sequence[Any]) -> bool:
 
 def _apart(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two outputs differ by more than rounding, a piece at a time."""
-    most = budget_of(one.device).piece(_PIECE)
+    most = budget_of(one.device).piece(_PIECE, 8 * 8)
     pairs = list(zip(torch.split(one.reshape(-1), most), torch.split(other.reshape(-1), most), strict=True))
     square = sum(float(computable(first).double().square().sum()) for first, _ in pairs)
     room = _SEED_ROOM * (square / max(1, one.numel())) ** 0.5
@@ -229,8 +229,8 @@ def reference64(
     """Outputs in float64 on the same values, on the inputs' device.
 
     Where they would take more than `memory` allows, they are had batch by batch when they are asked for, if rows are
-    found to be independent; `produced`, what eager gave, is needed for that, and is let go where it is in the way. Else,
-    with `on_cpu_at_need`, on the CPU, which takes minutes for gigabytes.
+    found to be independent; `produced`, what eager gave, is needed for that, and is let go where it is in the way.
+    Else, with `on_cpu_at_need`, on the CPU, which takes minutes for gigabytes.
     """
     if produced is None or memory is None or memory.allows(_needed(produced, memory)):
         if produced is not None and memory is not None and not memory.allows(2 * (memory.eager_bytes or 0)):

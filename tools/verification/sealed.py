@@ -11,6 +11,8 @@ from warpsmith.tools.verification.memory import budget_of
 
 _PIECE = 1 << 22
 """Words (8 bytes) that share a key stream, where there is room for as many."""
+_EACH = 24
+"""Bytes a word while a piece is opened."""
 
 
 class Sealed:
@@ -29,7 +31,7 @@ class Sealed:
         flat = tensor.reshape(-1)
         raw = flat.view(torch.uint8) if flat.numel() else torch.empty(0, dtype=torch.uint8, device=tensor.device)
         self._bytes = raw.numel()
-        self._piece = budget_of(tensor.device).piece(_PIECE)
+        self._piece = budget_of(tensor.device).piece(_PIECE, _EACH)
         # Elements that do not lie in order were copied to get here: the copy is nobody else's.
         ours = (in_place and tensor.is_contiguous()) or (self._bytes > 0 and flat.data_ptr() != tensor.data_ptr())
         if ours and self._bytes % 8 == 0 and raw.data_ptr() % 8 == 0:

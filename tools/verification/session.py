@@ -130,7 +130,7 @@ class Session:
     def _making_bytes(self) -> int:
         """What making a set takes: its inputs, and a whole pass in float64 or eager and a batch of rows."""
         most = self.memory.eager_bytes or 0
-        return most + self.memory.working if self.maker.by_rows else TIMES_EAGER * most
+        return most + self.memory.aside if self.maker.by_rows else TIMES_EAGER * most
 
     def alone(self, *, shared: bool = False) -> contextlib.AbstractContextManager[None]:
         """While entered, no other process of ours uses the GPU: what one verifies would disturb what another times.
@@ -157,7 +157,7 @@ class Session:
             return made.bytes + sum(kept.bytes for kept in self._sets.values()) <= self.budget_bytes
         free = self.budget_bytes - meter.held()
         buffers = 0 if self._outputs else 2 * sum(layout.bytes for layout in made.layouts)
-        return free >= _WORKING_COPIES * made.bytes and self.memory.allows(self._making_bytes() + buffers)
+        return free >= _WORKING_COPIES * made.bytes and self.memory.allows(max(self._making_bytes(), self.memory.aside) + buffers)
 
     def reset(self) -> None:
         """Draws everything anew at the next use, under new entropy: a candidate wrote where it must not."""
@@ -182,7 +182,7 @@ class Session:
             self._outputs = None
             # Results that do not lie in order are compared as a copy.
             one = sum(layout.bytes for layout in layouts)
-            room = self.memory.working + sum(layout.bytes for layout in layouts if not layout.row_major)
+            room = self.memory.aside + sum(layout.bytes for layout in layouts if not layout.row_major)
             self.make_room(one + room)
             first = self._buffers(layouts)
             if first is None:

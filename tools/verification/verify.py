@@ -110,6 +110,7 @@ def verify(
         checks=progress.checks, error_ratio=progress.ratio, max_abs_error=progress.max_abs_error,
         failure=progress.failure, counters=progress.counters, not_emulated=progress.refused,
         seconds=time.perf_counter() - began,
+        eager_peak_bytes=session.memory.eager_bytes, judge_peak_bytes=session.memory.judge_bytes,
     )  # fmt: skip
     if progress.strict_ratio is not None:
         progress.warnings.append(
