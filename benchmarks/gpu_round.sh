@@ -16,18 +16,16 @@ part() { # NAME SECONDS COMMAND...
     echo "$name: exit $? after $((SECONDS - began)) s; $(tail -n 1 "$out/$name.log" | cut -c1-200)" | tee -a "$out/round.txt"
 }
 
-optimize() { "$python" -m warpsmith optimize "$@" --out "$out/runs"; }
-export -f optimize
-export python out
-
 for name in "${@:-tests redteam hostile small_card}"; do
     for one in $name; do
         case $one in
             tests) part tests 540 "$python" -m pytest -q -m gpu tests/gpu --deselect tests/gpu/test_redteam_gpu.py ;;
             redteam) part redteam 450 "$python" -m pytest -q -s -m gpu tests/gpu/test_redteam_gpu.py ;;
             hostile) part hostile 300 "$python" benchmarks/hostile_batch.py "$out/hostile_batch.md" --gpu ;;
-            small_card) # a card of 24 GB: references of 6.4 GB, whole verdicts
-                part small_card 400 env WARPSMITH_GPU_MEMORY_GB=24 bash -c "optimize '$problems/24_LogSoftmax.py' --budget 6 --verdicts 1" ;;
+            small_card) # a card of 24 GB: inputs of up to 6.4 GB, full verdicts, and what judging them takes
+                part small_card 200 env WARPSMITH_GPU_MEMORY_GB=24 "$python" -m warpsmith bench "$problems/.." --level 1 \
+                    --ids 1,24,33,40,82,95 --budget 4 --verdicts 2 --seats 1 --out "$out/small_card"
+                "$python" benchmarks/peak_memory.py "$out/small_card" --limit 24 | tee "$out/peak_memory_h200.md" ;;
             null) part null 120 "$python" benchmarks/null_tests.py --times 20 ;;
             verdicts) part verdicts 240 "$python" benchmarks/verdict_rate.py --each 24 "$problems/19_ReLU.py" ;;
             numerics) part numerics 240 "$python" benchmarks/numerics.py --device cuda --out "$out/numerics.md" ;;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -31,6 +32,16 @@ class LaunchResult:
     refused: str | None = None
     """Emulator only: the opcode or feature it does not know, by name and line."""
     notes: tuple[str, ...] = field(default=())
+
+
+def scratch_bytes(plan: LaunchPlan) -> int:
+    """Memory that the plan's scratch buffers take, with the copies of what load-time steps have written."""
+    sizes = {
+        name: math.prod(buffer.shape) * SCRATCH_DTYPES[buffer.dtype].itemsize
+        for name, buffer in plan.buffers.items()
+        if buffer.dtype in SCRATCH_DTYPES
+    }
+    return sum(sizes.values()) + sum(sizes.get(name, 0) for name in load_time_buffers(plan))
 
 
 def load_time_buffers(plan: LaunchPlan) -> tuple[str, ...]:
@@ -79,6 +90,9 @@ class Loaded(Protocol):
         numbers. Scratch is filled with the byte `poison` (or zero where the plan says so) before the launch. With
         `again` scratch is as the last launch left it and load-time steps are not repeated, as when an exported
         kernel is called twice; the parameters must be the same. Returns after the device has finished."""
+
+    def release(self) -> None:
+        """Lets go of scratch buffers. The next launch begins anew, also with `again`."""
 
 
 class Backend(Protocol):

@@ -27,6 +27,9 @@ class ScriptedBackend:
         self.torch_device = torch.device("cpu")
         self.launches = 0
 
+    def forget(self) -> None:
+        """Nothing of earlier work can be found from Python."""
+
     def load(self, report: CompileReport, plan: LaunchPlan) -> ScriptedLoaded:
         """Nothing to load: the plan is enough."""
         del report
@@ -39,6 +42,9 @@ class ScriptedLoaded:
     def __init__(self, backend: ScriptedBackend, plan: LaunchPlan) -> None:
         self.backend = backend
         self.plan = plan
+
+    def release(self) -> None:
+        """Scratch lives no longer than a launch."""
 
     def launch(self, arguments: Mapping[str, Argument], *, poison: int, again: bool = False) -> LaunchResult:
         """Runs prepare steps and steps. An exception of a kernel is a launch failure, as a crash would

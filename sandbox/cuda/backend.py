@@ -197,6 +197,12 @@ class LoadedCuda:
             return LaunchResult(failure=self.backend.ruined(error))
         return LaunchResult(failure=self.backend.finish() or self._state_kept())
 
+    def release(self) -> None:
+        """Lets go of scratch buffers. The next launch begins anew, also with `again`."""
+        self._scratch.clear()
+        self._prepared = {}
+        self._launched = False
+
     def _state_kept(self) -> Failure | None:
         """The failure of steps that have changed what load-time steps had written."""
         with torch.cuda.stream(self.backend.stream):

@@ -102,6 +102,10 @@ class LoadedEmulator:
                 return failure
         return None
 
+    def release(self) -> None:
+        """Lets go of scratch buffers. The next launch begins anew, also with `again`."""
+        self._scratch.clear()
+
     def launch(
         self, arguments: Mapping[str, Argument], *, poison: int, again: bool = False, blocks: range | None = None
     ) -> LaunchResult:

@@ -8,11 +8,15 @@ import torch
 from support.tracked import Tracked
 from torch.nn import functional as F
 
+from warpsmith.kernels.errors import OutOfMemory, UserError
+from warpsmith.sandbox import worker
 from warpsmith.sandbox.scripted import ScriptedBackend
+from warpsmith.tools.measurement.contenders import stage_for
+from warpsmith.tools.verification import oracle
 from warpsmith.tools.verification.audit import audit
 from warpsmith.tools.verification.memory import TIMES_EAGER, MemoryBudget, budgeted
 from warpsmith.tools.verification.session import Session
-from warpsmith.tools.verification.verify import verify
+from warpsmith.tools.verification.verify import compare_output, verify
 
 TEXT = """
 class Model(nn.Module):
@@ -69,7 +73,9 @@ def convolved(x, weight, out):
 
 
 CASES = {
-    "rows on a small card": Case("torch.log_softmax(x, 1)", "torch.rand(rows, dim)", log_softmax, limit=SMALL_CARD, level="full"),
+    "rows on a small card": Case(
+        "torch.log_softmax(x, 1)", "torch.rand(rows, dim)", log_softmax, limit=SMALL_CARD, level="full"
+    ),
     "rows": Case("torch.log_softmax(x, 1)", "torch.rand(rows, dim)", log_softmax),
     "product": Case(
         "x @ y", "torch.rand(704, 704), torch.rand(704, 704)", lambda x, y, out: torch.mm(x, y, out=out), "x, y"
@@ -87,6 +93,11 @@ CASES = {
         lambda x, y, z, out: torch.mul(x, y, out=out).add_(z), "x, y, z", limit=SMALL_CARD,
     ),
 }  # fmt: skip
+
+
+def scaled(meter):
+    """A budget with a floor and temporaries as small beside eager's peak here as they are on a GPU."""
+    return MemoryBudget(meter, (2 << 30) // _SCALE, 1 << 20)
 
 
 def made(tmp_path, case):
@@ -121,7 +132,7 @@ def test_judging_holds_three_times_what_eager_does(tmp_path, name):
     names = [f"in{n}" for n in range(len(case.arguments.split(", ")))]
     names += ["param:weight"] if "weight" in case.members else []
     limit = None if case.limit is None else int(case.limit * peak)
-    with Tracked(limit) as counted, budgeted("cpu", MemoryBudget(counted, (2 << 30) // _SCALE, 1 << 20)):
+    with Tracked(limit) as counted, budgeted("cpu", scaled(counted)):
         backend = ScriptedBackend({"right": case.kernel, "wrong": wrong})
         session = Session(loaded, backend, 1 << 40)
         found = audit(session, loaded.hash)
@@ -135,3 +146,87 @@ def test_judging_holds_three_times_what_eager_does(tmp_path, name):
     assert [one.ok for one in verdicts] == [True, False, True], [one.failure for one in verdicts]
     assert found.payable, found
     assert counted.failed == 0
+
+
+@pytest.mark.parametrize("limit", [None, SMALL_CARD])
+def test_places_of_timing_keep_to_the_bound(tmp_path, limit):
+    case = CASES["rows"]
+    loaded = made(tmp_path, case)
+    peak = eager_peak(loaded)
+    counted = Tracked(None if limit is None else int(limit * peak))
+    with counted, budgeted("cpu", scaled(counted)):
+        session = Session(loaded, ScriptedBackend({"k": case.kernel}), 1 << 40)
+        verify(session, problems.plan("in0", "out0"), problems.compiled(), level="full")
+        inputs = session.input_set("shipped")
+        stage = stage_for(session, inputs, short=False)
+        assert stage.in_place == (limit is not None)
+        assert stage_for(session, inputs, short=False) is stage
+        for _ in range(3):
+            stage.move()
+            stage.restore(judged=True)
+            stage.clean(forget=True)
+            oracle.eager(inputs.instance, stage.arguments[0])
+            case.kernel(*stage.arguments[0], stage.outputs[0].tensors[0])
+            assert compare_output(inputs, 0, stage.outputs[0].tensors[0]).problem is None
+            assert stage.intact(0)
+        stage.arguments[0][0][3, 5] += 1
+        assert not stage.intact(0)
+        assert session.memory.judge_bytes <= TIMES_EAGER * peak, f"{session.memory.judge_bytes / peak:.2f}"
+        del inputs, stage
+        session.reset()
+        # Contents of another set need a stage of their own: outputs are held against that set's references.
+        inputs = session.input_set("shipped")
+        assert stage_for(session, inputs, short=False).judged is inputs.inputs
+    assert counted.failed == 0
+
+
+def test_inputs_for_which_memory_is_short_are_drawn_again_in_place_of_what_is_kept(tmp_path):
+    text = TEXT.replace("MEMBERS", "pass").replace("ARGUMENTS", "x").replace("FORWARD", "x.softmax(1)")
+    text = text.replace("INPUTS", "drawn()").replace("64, 8192", "8, 300")
+    text += """
+armed = []
+def drawn():
+    if armed:
+        armed.pop()
+        raise MemoryError("full")
+    return torch.rand(rows, dim)
+"""
+    failing = problems.problem(tmp_path, text)
+    session = Session(failing, ScriptedBackend({}), 1 << 30)
+    assert session.input_set("normal") is not None
+    failing._module.armed.append("once")
+    assert session.input_set("large") is not None
+    assert list(session._sets) == [("quick", "large")]
+    failing._module.armed.extend(["once", "and again"])
+    with pytest.raises(OutOfMemory, match="does not fit"):
+        session.input_set("tiny")
+
+
+def test_what_does_not_fit_at_all_is_told_as_such(tmp_path):
+    loaded = made(tmp_path, CASES["rows"])
+    with Tracked(1 << 20), budgeted("cpu", MemoryBudget(None)):
+        session = Session(loaded, ScriptedBackend({}), 1 << 40)
+        with pytest.raises(OutOfMemory, match="does not fit the memory of scripted:cpu"):
+            session.input_set("normal")
+    text = TEXT.replace("MEMBERS", "raise MemoryError('too much')").replace("ARGUMENTS", "x")
+    refused = problems.problem(tmp_path, text.replace("FORWARD", "x").replace("INPUTS", "torch.rand(rows, dim)"))
+    with pytest.raises(OutOfMemory, match="out of memory: constructing the module raised 'too much'"):
+        refused.build(device="cpu", seed=1)
+    assert oracle.is_out_of_memory(OutOfMemory("no room"))
+    assert not oracle.is_out_of_memory(UserError("no room"))
+    assert isinstance(worker._as_exception({"error": "OutOfMemory", "message": "no room"}), OutOfMemory)
+
+
+def test_an_answer_for_which_memory_is_short_is_not_called_refused(tmp_path):
+    text = problems.SOFTMAX.replace("rows, dim = 8, 300", "rows, dim = 64, 4096")
+    loaded = problems.problem(tmp_path, text)
+    assert loaded.constants == {}
+    with Tracked() as counted, budgeted("cpu", MemoryBudget(None)):
+        session = Session(loaded, ScriptedBackend({}), 1 << 40)
+        session.input_set("normal")
+        # Room for one tensor of this size beside the set, and for none with its intermediates in float64.
+        counted.limit = counted.held() + (1 << 20) + (1 << 18)
+        found = audit(session, loaded.hash)
+    assert "the answer for other inputs" in found.untold
+    assert not found.payable
+    assert any(warning.startswith("for want of memory it was not tried whether") for warning in found.warnings())

@@ -11,7 +11,16 @@ from torch.utils import _pytree as pytree
 
 from warpsmith.sandbox.cuda.backend import LoadedCuda
 from warpsmith.sandbox.cuda.memory import free_bytes
-from warpsmith.tools.measurement.stage import FEW_PLACES, MASTERS, PLACES_BYTES, Stage, flush_bytes, places_for
+from warpsmith.tools.measurement.stage import (
+    FEW_PLACES,
+    MASTERS,
+    PLACES_BYTES,
+    Cleaner,
+    Stage,
+    flush_bytes,
+    places_for,
+    slack_for,
+)
 from warpsmith.tools.verification import oracle
 from warpsmith.tools.verification.input_sets import InputSet
 from warpsmith.tools.verification.session import Session
@@ -43,17 +52,22 @@ def stage_for(session: Session, inputs: InputSet, *, short: bool) -> Stage:
         return kept
     session.stages.pop(places, None)
     del kept
-    backend = session.cuda()
-    # A run of eager, or of what stands for it, has to fit beside the stage.
-    beside = max(0, (session.memory.eager_bytes or 0) - given) + flush_bytes(backend.torch_device)
+    backend = session.backend
+    assert isinstance(backend, Cleaner)
+    # A run of eager, or of what stands for it, has to fit beside the stage, and a candidate's scratch.
+    beside = max(0, (session.memory.eager_bytes or 0) - given) + session.scratch_bytes
+    beside += flush_bytes(backend.torch_device)
     session.make_room(places * size + beside)
     room = _room(session) - beside
+    tensors = places * (sum(isinstance(one, torch.Tensor) for one in inputs.inputs) + len(inputs.layouts))
+    slack = slack_for(tensors, room)
+    room -= slack * (tensors + 1)
     count = max(MASTERS, places)
     while count > 1 and places * size + (count - 1) * given > room:
         count -= 1
     masters = [inputs.inputs, *(session.fresh(turn) for turn in range(1, count))]
     in_place = places == 1 and room < size
-    session.stages[places] = Stage(backend, masters, inputs.layouts, places, in_place=in_place)
+    session.stages[places] = Stage(backend, masters, inputs.layouts, places, in_place=in_place, slack=slack)
     return session.stages[places]
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
-from warpsmith.sandbox.cuda.backend import CudaBackend
 from warpsmith.tools.verification.checksums import checksum, memory_of, same_bits
 from warpsmith.tools.verification.outputs import GuardedOutputs, Layout
 
@@ -22,19 +21,33 @@ PLACES_BYTES = 2 << 30
 """What places and contents of short kernels take at most."""
 _ALIGN = 512
 """Bytes: what torch's allocator and cudaMalloc align to, so that vector loads work wherever a place lies."""
-_SLACK = 1 << 20
+SLACK = 1 << 20
+"""Bytes by which inputs and outputs are displaced at most."""
+_LEAST_SLACK = 8 * _ALIGN
+_SLACK_SHARE = 16
 _FLUSH_OVER_L2 = 3
 _MIN_FLUSH_BYTES = 64 << 20
 _chance = random.SystemRandom()
 
 
+@runtime_checkable
+class Cleaner(Protocol):
+    """What a stage needs of a backend."""
+
+    torch_device: torch.device
+
+    def forget(self) -> None:
+        """Enqueues writes over all that a kernel could find of earlier work."""
+
+
 class Place:
     """Memory for one set of inputs, with room to lie at different addresses."""
 
-    def __init__(self, masters: Sequence[Any], device: torch.device) -> None:
+    def __init__(self, masters: Sequence[Any], device: torch.device, slack: int) -> None:
+        self._slack = slack
         self._originals = [(n, value) for n, value in enumerate(masters) if isinstance(value, torch.Tensor)]
         self._pools = [
-            torch.empty(memory_of(value).numel() + _SLACK, dtype=torch.uint8, device=device)
+            torch.empty(memory_of(value).numel() + slack, dtype=torch.uint8, device=device)
             for _, value in self._originals
         ]
         self._spans: list[torch.Tensor] = []
@@ -46,8 +59,8 @@ class Place:
         """Takes other addresses; what was there is no longer part of the set."""
         self._spans.clear()
         for (position, value), pool in zip(self._originals, self._pools, strict=True):
-            count = pool.numel() - _SLACK
-            start = _chance.randrange(_SLACK // _ALIGN) * _ALIGN
+            count = pool.numel() - self._slack
+            start = _chance.randrange(self._slack // _ALIGN) * _ALIGN
             self._spans.append(pool[start : start + count])
             moved = torch.empty(0, dtype=value.dtype, device=pool.device)
             offset = (pool.storage_offset() + start) // value.element_size() + value.storage_offset()
@@ -95,10 +108,11 @@ class Stage:
     ones, whose references are known; a kernel cannot tell which it is given."""
 
     def __init__(
-        self, backend: CudaBackend, masters: Sequence[Sequence[Any]], layouts: tuple[Layout, ...], places: int, *,
-        in_place: bool = False,
+        self, backend: Cleaner, masters: Sequence[Sequence[Any]], layouts: tuple[Layout, ...], places: int, *,
+        in_place: bool = False, slack: int = SLACK,
     ) -> None:  # fmt: skip
-        """`in_place`: one place, which is the first contents themselves."""
+        """`in_place`: one place, which is the first contents themselves. `slack`: bytes by which inputs and outputs may
+        be displaced, a multiple of 512."""
         device = backend.torch_device
         self.in_place = in_place
         self.judged = masters[0]
@@ -106,10 +120,12 @@ class Stage:
         self.backend = backend
         self._masters = [list(one) for one in masters]
         self.places: list[Place | InPlace] = (
-            [InPlace(masters[0])] if in_place else [Place(masters[n % len(masters)], device) for n in range(places)]
+            [InPlace(masters[0])]
+            if in_place
+            else [Place(masters[n % len(masters)], device, slack) for n in range(places)]
         )
-        self.outputs = [GuardedOutputs(layouts, device, slack=_SLACK) for _ in range(places)]
-        self._shift = 0
+        self.outputs = [GuardedOutputs(layouts, device, slack=slack) for _ in range(places)]
+        self._shift, self._slack = 0, slack
         self._flush = torch.zeros(flush_bytes(device) // 4, dtype=torch.int32, device=device)
         self._sink = torch.zeros((), dtype=torch.int64, device=device)
         self.restore()
@@ -123,7 +139,7 @@ class Stage:
         """Other addresses for all inputs and outputs. Whatever was bound to the old ones is out of date."""
         for place, outputs in zip(self.places, self.outputs, strict=True):
             place.move()
-            outputs.move(_chance.randrange(_SLACK // _ALIGN) * _ALIGN)
+            outputs.move(_chance.randrange(self._slack // _ALIGN) * _ALIGN)
 
     def restore(self, *, judged: bool = False) -> None:
         """Contents chosen by chance; with `judged`, some place certainly gets the judged ones."""
@@ -158,8 +174,16 @@ class Stage:
         torch.sum(self._flush[: self._flush.numel() // 3 * 2], 0, out=self._sink)
 
 
+def slack_for(tensors: int, free_bytes: int) -> int:
+    """By how many bytes each of so many tensors may be displaced, where this much memory is free."""
+    share = free_bytes // (_SLACK_SHARE * (tensors + 1))
+    return max(_LEAST_SLACK, min(SLACK, share) // _ALIGN * _ALIGN)
+
+
 def flush_bytes(device: torch.device) -> int:
     """What is written to fill L2 with something else."""
+    if device.type != "cuda":
+        return 4
     return max(_MIN_FLUSH_BYTES, _FLUSH_OVER_L2 * int(torch.cuda.get_device_properties(device).L2_cache_size))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from warpsmith.kernels.records import CompileReport, Failure, LaunchPlan, LibraryStep, Provenance, Record
+from warpsmith.sandbox.backend import scratch_bytes
 from warpsmith.sandbox.cuda.arguments import ArgumentError
 from warpsmith.sandbox.cuda.backend import Bound, CudaBackend, LaunchRefused, LoadedCuda
 from warpsmith.sandbox.cuda.library import LibraryError
@@ -73,6 +74,7 @@ def sample_steps(session: Session, plan: LaunchPlan, report: CompileReport) -> S
         lacking = Failure(stage="infrastructure", kind="no_reference", message="no inputs to profile on")
         return StepSamples(device=backend.label, rows=(), empty=(), failure=lacking)
     loaded = backend.load(report, plan)
+    session.scratch_bytes = scratch_bytes(plan)
     rows: list[tuple[float, ...]] = []
     empty: list[float] = []
     failure: Failure | None = None

@@ -13,7 +13,7 @@ from warpsmith.sandbox.cuda.memory import free_bytes
 
 TIMES_EAGER = 3
 """Bound on the peak of judging, in peaks of eager."""
-_FLOOR = 2 << 30
+FLOOR_BYTES = 2 << 30
 """Bytes that judging may take however small the problem is: kept inputs and places for timing save time."""
 _WORKING = 1 << 29
 """Bytes that the temporaries of what is done piece by piece take together, about."""
@@ -65,7 +65,7 @@ class MemoryBudget:
     """The bound on what judging one problem holds on one device. Without a meter nothing is bounded."""
 
     meter: Meter | None = None
-    floor_bytes: int = _FLOOR
+    floor_bytes: int = FLOOR_BYTES
     working_bytes: int = _WORKING
     eager_bytes: int | None = None
     """Eager's peak: weights, inputs, outputs and what lies between."""

@@ -51,6 +51,8 @@ class Session:
     _used: set[tuple[Level, str]] = field(default_factory=set)
     """Kept sets that some verdict has seen."""
     _outputs: tuple[GuardedOutputs, GuardedOutputs | None] | None = None
+    scratch_bytes: int = 0
+    """What the candidate that is judged takes beside inputs and outputs."""
     stages: dict[int, Stage] = field(default_factory=dict)
     """Where timed runs take place, by the number of places; made once for all candidates."""
     null_test: Speedup | None = None
@@ -127,6 +129,10 @@ class Session:
             # A part of a block that is free holds nothing of the size of an input.
             torch.cuda.empty_cache()
 
+    def can_make(self) -> bool:
+        """Whether a set can be made without anything being given up."""
+        return self.memory.allows(self._making_bytes())
+
     def _making_bytes(self) -> int:
         """What making a set takes: its inputs, and a whole pass in float64 or eager and a batch of rows."""
         most = self.memory.eager_bytes or 0
@@ -157,7 +163,9 @@ class Session:
             return made.bytes + sum(kept.bytes for kept in self._sets.values()) <= self.budget_bytes
         free = self.budget_bytes - meter.held()
         buffers = 0 if self._outputs else 2 * sum(layout.bytes for layout in made.layouts)
-        return free >= _WORKING_COPIES * made.bytes and self.memory.allows(max(self._making_bytes(), self.memory.aside) + buffers)
+        return free >= _WORKING_COPIES * made.bytes and self.memory.allows(
+            max(self._making_bytes(), self.memory.aside) + buffers
+        )
 
     def reset(self) -> None:
         """Draws everything anew at the next use, under new entropy: a candidate wrote where it must not."""
@@ -183,6 +191,7 @@ class Session:
             # Results that do not lie in order are compared as a copy.
             one = sum(layout.bytes for layout in layouts)
             room = self.memory.aside + sum(layout.bytes for layout in layouts if not layout.row_major)
+            room += self.scratch_bytes
             self.make_room(one + room)
             first = self._buffers(layouts)
             if first is None:

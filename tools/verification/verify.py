@@ -15,7 +15,7 @@ import torch
 
 from warpsmith.kernels.problem import Instance
 from warpsmith.kernels.records import CompileReport, Counters, Failure, KernelStep, LaunchPlan, VerifyReport
-from warpsmith.sandbox.backend import Loaded
+from warpsmith.sandbox.backend import Loaded, scratch_bytes
 from warpsmith.tools.rules.ptx_order import order_may_show
 from warpsmith.tools.verification import oracle
 from warpsmith.tools.verification.checksums import same_bits
@@ -93,6 +93,7 @@ def verify(
     if level == "full":
         session.renew()
     loaded = session.backend.load(report, plan)
+    session.scratch_bytes = scratch_bytes(plan)
     atomics = partial(_order_may_show, report, plan)
     progress = _judge_sets(session, loaded, level, atomics)
     if progress.failure is not None and progress.failure.stage == "verify" and session.spoilt():
@@ -130,6 +131,9 @@ def _judge_sets(
     for name in session.names(level):
         # A set that the session does not keep has to go before the next is made.
         inputs = None
+        if session.scratch_bytes and not session.can_make():
+            loaded.release()
+            progress.instance = None
         inputs = session.input_set(name, level)
         twice = level == "full" and inputs is not None and inputs.kind.twice
         if inputs is not None and not _check(session, loaded, inputs, progress, twice, atomics):

@@ -1,0 +1,96 @@
+"""GPU memory that judging took, beside what eager takes, from the outcomes of runs.
+
+usage: python benchmarks/peak_memory.py FOLDER... [--limit GB] > docs/results/peak_memory_h200.md
+
+A FOLDER is a run, or holds runs at any depth, as a suite's does. The exit code is 1 where a peak is above the bound.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from warpsmith.kernels.records import Outcome
+from warpsmith.tools.runs.store import RunStore
+from warpsmith.tools.verification.memory import FLOOR_BYTES, TIMES_EAGER
+
+GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class Peak:
+    """What the outcomes of one run say."""
+
+    problem: str
+    device: str
+    verdicts: int
+    correct: int
+    eager_bytes: int
+    judge_bytes: int
+
+    @property
+    def bound_bytes(self) -> int:
+        """What judging may take."""
+        return max(TIMES_EAGER * self.eager_bytes, FLOOR_BYTES)
+
+
+def runs_in(folder: Path) -> Iterator[Path]:
+    """Run folders, in order."""
+    yield from sorted(path.parent for path in folder.rglob("manifest.json"))
+
+
+def peak_of(run: Path) -> Peak | str:
+    """The largest peaks of a run, or its problem where none was measured."""
+    with RunStore.open(run, writable=False) as store:
+        name, outcomes = Path(store.manifest().problem_path).stem, store.outcomes()
+    measured: Sequence[Outcome] = [one for one in outcomes if one.judge_peak_bytes and one.eager_peak_bytes]
+    if not measured:
+        return name
+    return Peak(
+        problem=name, device=measured[0].verified_on or "", verdicts=len(measured),
+        correct=sum(one.correct for one in measured),
+        eager_bytes=max(one.eager_peak_bytes or 0 for one in measured),
+        judge_bytes=max(one.judge_peak_bytes or 0 for one in measured),
+    )  # fmt: skip
+
+
+def table(found: Sequence[Peak | str], limit_gb: float | None) -> Iterator[str]:
+    """The page, line by line."""
+    peaks = [one for one in found if isinstance(one, Peak)]
+    devices = ", ".join(sorted({one.device for one in peaks})) or "none"
+    held = "" if limit_gb is None else f", held to {limit_gb:g} GB"
+    yield "# Memory of judging\n"
+    yield (
+        f"Device: {devices}{held}. Peaks of torch's allocator in GiB: of eager with its weights and inputs, and of the "
+        f"process that judged (audit, references, verdicts, timing with its baselines). The bound is {TIMES_EAGER} times "
+        f"eager's peak, and no less than {FLOOR_BYTES / GIB:g} GiB.\n"
+    )
+    yield "| problem | verdicts | correct | eager | judging | times eager | bound |"
+    yield "|---|---|---|---|---|---|---|"
+    for one in peaks:
+        times = one.judge_bytes / one.eager_bytes
+        yield (
+            f"| {one.problem} | {one.verdicts} | {one.correct} | {one.eager_bytes / GIB:.2f} | "
+            f"{one.judge_bytes / GIB:.2f} | {times:.2f} | {one.bound_bytes / GIB:.2f} |"
+        )
+    for one in found:
+        if isinstance(one, str):
+            yield f"| {one} | 0 | – | – | – | – | – |"
+
+
+def main() -> int:
+    """Prints the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="+", type=Path)
+    parser.add_argument("--limit", type=float, help="GB that the runs were held to")
+    options = parser.parse_args()
+    found = [peak_of(run) for folder in options.folders for run in runs_in(folder)]
+    sys.stdout.write("\n".join(table(found, options.limit)) + "\n")
+    return int(any(isinstance(one, Peak) and one.judge_bytes > one.bound_bytes for one in found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
