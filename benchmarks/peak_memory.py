@@ -65,8 +65,8 @@ def table(found: Sequence[Peak | str], limit_gb: float | None) -> Iterator[str]:
     yield "# Memory of judging\n"
     yield (
         f"Device: {devices}{held}. Peaks of torch's allocator in GiB: of eager with its weights and inputs, and of the "
-        f"process that judged (audit, references, verdicts, timing with its baselines). The bound is {TIMES_EAGER} times "
-        f"eager's peak, and no less than {FLOOR_BYTES / GIB:g} GiB.\n"
+        f"process that judged (audit, references, verdicts, timing with its baselines). The bound is {TIMES_EAGER} "
+        f"times eager's peak, and no less than {FLOOR_BYTES / GIB:g} GiB.\n"
     )
     yield "| problem | verdicts | correct | eager | judging | times eager | bound |"
     yield "|---|---|---|---|---|---|---|"

@@ -102,10 +102,6 @@ class LoadedEmulator:
                 return failure
         return None
 
-    def release(self) -> None:
-        """Lets go of scratch buffers. The next launch begins anew, also with `again`."""
-        self._scratch.clear()
-
     def launch(
         self, arguments: Mapping[str, Argument], *, poison: int, again: bool = False, blocks: range | None = None
     ) -> LaunchResult:
@@ -124,6 +120,10 @@ class LoadedEmulator:
         except Refused as refused:
             return LaunchResult(refused=str(refused))
         return LaunchResult(failure=failure, counters=Counters(source="emulated", kernels=counters), notes=notes)
+
+    def release(self) -> None:
+        """Lets go of scratch buffers. The next launch begins anew, also with `again`."""
+        self._scratch.clear()
 
     def _disorder(self) -> Disorder | None:
         """The order of blocks of this launch, where they may see each other: two of six launches have them in an order

@@ -1,5 +1,5 @@
-"""A card that eager just fits judges and times: 3 GiB of log-softmax where eager's peak is little more than half of what
-is allowed, as 6 GiB are on 24 GB."""
+"""A card that eager fits judges and times: 3 GiB of log-softmax where eager's peak is little more than half of what is
+allowed, as with 6 GiB on 24 GB."""
 
 import asyncio
 

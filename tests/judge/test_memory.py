@@ -88,6 +88,11 @@ CASES = {
         "F.conv2d(x, self.weight, padding=1)", "torch.rand(8, 8, 96, 96)", convolved,
         members="self.weight = nn.Parameter(torch.randn(8, 8, 3, 3))",
     ),
+    "weights": Case(
+        "F.linear(x, self.weight)", "torch.rand(64, 704)",
+        lambda x, weight, out: torch.mm(x, weight.detach().t(), out=out),
+        members="self.weight = nn.Parameter(torch.randn(1024, 704))",
+    ),
     "several inputs": Case(
         "x * y + z", ", ".join(["torch.rand(rows, dim)"] * 3),
         lambda x, y, z, out: torch.mul(x, y, out=out).add_(z), "x, y, z", limit=SMALL_CARD,

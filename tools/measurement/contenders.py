@@ -65,10 +65,20 @@ def stage_for(session: Session, inputs: InputSet, *, short: bool) -> Stage:
     count = max(MASTERS, places)
     while count > 1 and places * size + (count - 1) * given > room:
         count -= 1
-    masters = [inputs.inputs, *(session.fresh(turn) for turn in range(1, count))]
     in_place = places == 1 and room < size
-    session.stages[places] = Stage(backend, masters, inputs.layouts, places, in_place=in_place, slack=slack)
-    return session.stages[places]
+    try:
+        masters = [inputs.inputs, *(session.fresh(turn) for turn in range(1, count))]
+        made = Stage(backend, masters, inputs.layouts, places, in_place=in_place, slack=slack)
+    except Exception as error:
+        if not oracle.is_out_of_memory(error) or in_place or places > 1:
+            raise
+        made = None
+    if made is None:
+        # There was room in all, but not in one piece.
+        session.release()
+        made = Stage(backend, [inputs.inputs], inputs.layouts, places, in_place=True, slack=slack)
+    session.stages[places] = made
+    return made
 
 
 def _many_places(session: Session, size: int) -> int:

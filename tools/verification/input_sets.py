@@ -109,7 +109,7 @@ class SetMaker:
 
     def fresh(self, turn: int) -> list[Any]:
         """Another draw of the shipped distribution, for timing."""
-        return self.instances.shipped.fresh_inputs(new_seed() + turn)
+        return self.instances.fresh_inputs(new_seed() + turn)
 
     def another(self, made: InputSet) -> list[Any]:
         """Other inputs of the same kind for the same module."""
@@ -127,12 +127,12 @@ class SetMaker:
         if kind.draw is not None and not self.knows_shipped:
             # Whether the shipped inputs give finite outputs decides what other kinds must give.
             self.make(next(one for one in KINDS if one.draw is None), on_cpu_at_need=on_cpu_at_need)
-        shipped = self.instances.shipped
+        # No reference to an instance is held while another is made.
+        instance = self.instances.shipped if kind.draw is None else self.instances.varied(kind)
         domains = self.instances.domains
         plainer = [replace(kind, draw=kind.plainer, plainer=None)] if kind.plainer is not None else []
         tries = attempts(domains) if kind.draw is not None else [(domains, True)]
         for variety, (tried, signed) in itertools.product((kind, *plainer), tries):
-            instance = shipped if kind.draw is None else self.instances.varied(kind)
             further = self._further(variety, instance, tried, signed, on_cpu_at_need)
             made = self._referenced(
                 variety, instance, draw_inputs(variety, instance, tried, seed=new_seed(), signed=signed),

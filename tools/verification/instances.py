@@ -15,13 +15,15 @@ from warpsmith.tools.verification import oracle
 from warpsmith.tools.verification.checksums import sums_of
 from warpsmith.tools.verification.domains import InputDomain, domain_of
 from warpsmith.tools.verification.inputs import WHOLE, Kind, perturb_parameters, round_parameters
-from warpsmith.tools.verification.memory import MemoryBudget
+from warpsmith.tools.verification.memory import TIMES_EAGER, MemoryBudget
 from warpsmith.tools.verification.oracle import Traits
 
 EMULATED_ELEMENTS = 1 << 25
 """Inputs and outputs beyond this many elements would keep the emulator busy for many minutes."""
 _WHOLE_BYTES = 1 << 28
 """Weights beyond this many bytes are not kept a third time."""
+_HEAVY = 8
+"""Two copies of weights that take less than this part of eager's peak do not matter."""
 
 
 @dataclass(slots=True)
@@ -33,51 +35,80 @@ class Instances:
     memory: MemoryBudget = field(default_factory=MemoryBudget)
     domains: list[InputDomain] = field(default_factory=list)
     traits: Traits = field(default_factory=Traits)
-    """What forward does; all three are known once `shipped` has been used."""
+    """What forward does; all four are known once `shipped` has been used."""
     least_outputs: int = 0
     """Elements of the output that has the fewest."""
+    weight_bytes: int = 0
+    """Of floating parameters and buffers."""
     _seed: int = field(default_factory=lambda: new_seed())
     _shipped: Instance | None = None
     _perturbed: Instance | None = None
     _whole: Instance | None = None
+    _known: bool = False
+    """Whether `shipped` has been looked at."""
 
     @property
     def shipped(self) -> Instance:
         """The problem as its file makes it."""
-        if self._shipped is None:
-            if self.device.type == "cpu":
-                self._check_size()
-            made = self.problem.instantiate(device=str(self.device), seed=self._seed)
-            before = sums_of(named_inputs(made.inputs))
-            # One draw at a time: two may not fit.
-            made.inputs = []
-            again = made.fresh_inputs(self._seed + 3)
-            after = sums_of(named_inputs(again))
-            still = [f"in{n}" in after and before.get(f"in{n}") == after[f"in{n}"] for n in range(len(again))]
-            self.domains = [domain_of(value, still=one) for value, one in zip(again, still, strict=True)]
-            self._look(made, again, after)
-            self._shipped = made
+        if self._shipped is None and self._known:
+            self._let_go()
+            self._shipped = self._again(0)
+        elif self._shipped is None:
+            self._shipped = self._first()
         return self._shipped
+
+    def fresh_inputs(self, seed: int) -> list[Any]:
+        """Another draw of the shipped inputs."""
+        return (self._shipped or self._perturbed or self._whole or self.shipped).fresh_inputs(seed)
+
+    def _first(self) -> Instance:
+        """The problem as its file makes it, with what is to be known of it."""
+        if self.device.type == "cpu":
+            self._check_size()
+        made = self.problem.instantiate(device=str(self.device), seed=self._seed)
+        before = sums_of(named_inputs(made.inputs))
+        # One draw at a time: two may not fit.
+        made.inputs = []
+        again = made.fresh_inputs(self._seed + 3)
+        after = sums_of(named_inputs(again))
+        still = [f"in{n}" in after and before.get(f"in{n}") == after[f"in{n}"] for n in range(len(again))]
+        self.domains = [domain_of(value, still=one) for value, one in zip(again, still, strict=True)]
+        self.weight_bytes = sum(tensor.nbytes for tensor in _state(made) if tensor.is_floating_point())
+        self._look(made, again, after)
+        self._known = True
+        return made
 
     def varied(self, kind: Kind) -> Instance:
         """The instance whose weights suit a kind of inputs: away from ones and zeros, or whole with whole inputs."""
-        floats = [tensor for tensor in _state(self.shipped) if tensor.is_floating_point()]
-        if not floats:
+        if not self._known:
+            self._shipped = self.shipped
+        if not self.weight_bytes:
             return self.shipped
-        if kind.name == WHOLE and sum(tensor.nbytes for tensor in floats) <= _WHOLE_BYTES:
+        if kind.name == WHOLE and self.weight_bytes <= _WHOLE_BYTES:
             if self._whole is None:
+                self._let_go()
                 self._whole = self._again(1)
                 round_parameters(self._whole, seed=self._seed + 2)
             return self._whole
         if self._perturbed is None:
+            self._let_go()
             self._perturbed = self._again(1)
             perturb_parameters(self._perturbed, seed=self._seed + 1)
         return self._perturbed
+
+    def _let_go(self) -> None:
+        """Before another instance is made: where weights are most of what eager holds, one at a time has to do. Their
+        seeds make them again."""
+        bound, most = self.memory.bound, self.memory.eager_bytes or 0
+        heavy = 2 * _HEAVY * self.weight_bytes > most
+        if bound is not None and heavy and TIMES_EAGER * most + 2 * self.weight_bytes > bound:
+            self._shipped = self._perturbed = self._whole = None
 
     def reset(self) -> None:
         """Makes everything anew at the next use, under a new seed."""
         self._seed = new_seed()
         self._shipped = self._perturbed = self._whole = None
+        self._known = False
 
     def _again(self, step: int) -> Instance:
         made = self.problem.instantiate(device=str(self.device), seed=self._seed + step)

@@ -275,7 +275,7 @@ def _by_rows(
     notes: list[str] = []
 
     def double() -> Run:
-        module = copy.deepcopy(instance.module).double()
+        module = _doubled(instance.module, None)
 
         def run(wide: list[Any]) -> tuple[torch.Tensor, ...]:
             found = _outputs64(Instance(module, wide, {}, instance.structure, instance.draw_inputs), wide)
@@ -305,10 +305,23 @@ def too_large(error: BaseException, where: str) -> OutOfMemory:
 
 
 def _reference_on(instance: Instance, inputs: Sequence[Any], device: torch.device | None) -> Reference:
-    module = copy.deepcopy(instance.module)
-    module = (module if device is None else module.to(device)).double()
+    module = _doubled(instance.module, device)
     wide = [upcast(value, device) for value in inputs]
     return _outputs64(Instance(module, wide, {}, instance.structure, instance.draw_inputs), wide)
+
+
+def _doubled(module: torch.nn.Module, device: torch.device | None) -> torch.nn.Module:
+    """A copy in float64, on `device` if one is given. Weights are not copied in their own precision on the way."""
+    memo: dict[int, Any] = {}
+    for tensor in (*module.parameters(), *module.buffers()):
+        if type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.is_floating_point():
+            wide = upcast(tensor.detach(), device)
+            # What is in float64 already must not be shared either.
+            wide = wide.clone() if wide.data_ptr() == tensor.data_ptr() else wide
+            is_parameter = isinstance(tensor, torch.nn.Parameter)
+            memo[id(tensor)] = torch.nn.Parameter(wide, requires_grad=tensor.requires_grad) if is_parameter else wide
+    made = copy.deepcopy(module, memo)
+    return (made if device is None else made.to(device)).double()
 
 
 def _outputs64(double: Instance, wide: list[Any]) -> Reference:

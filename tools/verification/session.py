@@ -117,26 +117,25 @@ class Session:
     def make_room(self, count: int, *, buffers: bool = True) -> None:
         """Gives up what can be made again until so many bytes more may be taken: `buffers` and places of timing first,
         as they cost least, then kept sets."""
-        if self.memory.allows(count):
-            return
-        if buffers:
+        if buffers and not self.memory.allows(count):
             self._outputs = None
             self.stages.clear()
         if not self.memory.allows(count):
             self._sets.clear()
             self._used.clear()
         if self.memory.tight and self.backend.torch_device.type == "cuda":
-            # A part of a block that is free holds nothing of the size of an input.
+            # What is free in parts of blocks that something else is in holds nothing of the size of an input.
             torch.cuda.empty_cache()
 
-    def can_make(self) -> bool:
-        """Whether a set can be made without anything being given up."""
-        return self.memory.allows(self._making_bytes())
+    def crowded(self) -> bool:
+        """Whether weights and scratch of the last run have to go before a set is made: much, and in the way."""
+        much = self.scratch_bytes + self.maker.instances.weight_bytes > self.memory.working
+        return much and not self.memory.allows(self._making_bytes())
 
     def _making_bytes(self) -> int:
-        """What making a set takes: its inputs, and a whole pass in float64 or eager and a batch of rows."""
-        most = self.memory.eager_bytes or 0
-        return most + self.memory.aside if self.maker.by_rows else TIMES_EAGER * most
+        """What making a set takes: its inputs, and a pass in float64 or eager, weights in float64 and a batch."""
+        most, wide = self.memory.eager_bytes or 0, 2 * self.maker.instances.weight_bytes
+        return most + wide + self.memory.aside if self.maker.by_rows else TIMES_EAGER * most
 
     def alone(self, *, shared: bool = False) -> contextlib.AbstractContextManager[None]:
         """While entered, no other process of ours uses the GPU: what one verifies would disturb what another times.
@@ -190,7 +189,11 @@ class Session:
             self._outputs = None
             # Results that do not lie in order are compared as a copy.
             one = sum(layout.bytes for layout in layouts)
-            room = self.memory.aside + sum(layout.bytes for layout in layouts if not layout.row_major)
+            room = (
+                self.memory.aside
+                + 2 * self.maker.instances.weight_bytes * self.maker.by_rows
+                + sum(layout.bytes for layout in layouts if not layout.row_major)
+            )
             room += self.scratch_bytes
             self.make_room(one + room)
             first = self._buffers(layouts)

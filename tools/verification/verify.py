@@ -131,7 +131,7 @@ def _judge_sets(
     for name in session.names(level):
         # A set that the session does not keep has to go before the next is made.
         inputs = None
-        if session.scratch_bytes and not session.can_make():
+        if session.crowded():
             loaded.release()
             progress.instance = None
         inputs = session.input_set(name, level)
