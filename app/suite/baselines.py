@@ -18,8 +18,8 @@ from warpsmith.sandbox.cuda.facts import identity
 from warpsmith.sandbox.cuda.memory import VARIABLE
 from warpsmith.sandbox.worker import Worker
 from warpsmith.tools.compile_cache import default_cache_dir
-from warpsmith.tools.lease import Lease
-from warpsmith.tools.measurement.baseline_jobs import Timed, out_of_memory
+from warpsmith.tools.lease import Lease, Place
+from warpsmith.tools.measurement.baseline_jobs import MEMORY, Timed, out_of_memory
 from warpsmith.tools.measurement.baseline_records import (
     MAX_AUTOTUNE,
     BaselineFolder,
@@ -36,6 +36,8 @@ _AUTOTUNE_S = 840.0
 Call = Callable[[Bench, str, list[str], dict[str, str]], Coroutine[Any, Any, Any]]
 """Runs a job (its name, the modes, variables of its process) for a problem in a worker process."""
 _JOBS = "warpsmith.tools.measurement.baseline_jobs"
+LARGE_JOB = "compile_job with more memory"
+JOBS = {"compile_job": "compile_job", "time_job": "time_job", LARGE_JOB: "compile_job"}
 
 
 def measure(job: BaselineJob, desk: Desk, display: Display, call: Call | None = None) -> Reply:
@@ -51,11 +53,12 @@ def measure(job: BaselineJob, desk: Desk, display: Display, call: Call | None = 
     known = {mode: found for mode, key in keys.items() if (found := folder.get(key)) is not None}
     try:
         if job.kind == "compile":
-            return _compiled(bench, [mode for mode in keys if not _is_warm(keys[mode])], keys, display, call)
+            cold = [mode for mode in keys if not _is_warm(keys[mode])]
+            return _compiled(desk, bench, cold, keys, display, call)
         missing = [mode for mode in keys if mode not in known]
         if not missing:
             return Reply(baselines=tuple(known.values()))
-        memory = {VARIABLE: desk.whole_memory} if job.last else {}
+        memory = {VARIABLE: desk.shares.whole} if job.last else {}
         display.phase(f"timing {', '.join(missing)}")
         timed = [Timed.model_validate(one) for one in asyncio.run(call(bench, "time_job", missing, memory))]
     except UserError as error:
@@ -75,15 +78,22 @@ def key_of(bench: Bench, mode: str) -> BaselineKey:
     )  # fmt: skip
 
 
-def _compiled(bench: Bench, modes: list[str], keys: dict[str, BaselineKey], display: Display, call: Call) -> Reply:
-    """Compiles what this machine's cache does not hold yet."""
-    if not modes:
-        return Reply()
-    display.phase(f"compiling {', '.join(modes)}")
-    failed = asyncio.run(call(bench, "compile_job", modes, {}))
-    for mode in modes:
-        if mode not in failed:
-            _mark(keys[mode])
+def _compiled(
+    desk: Desk, bench: Bench, modes: list[str], keys: dict[str, BaselineKey], display: Display, call: Call
+) -> Reply:
+    """Compiles what this machine's cache does not hold yet; with more memory what did not fit into a little."""
+    for job, memory in (("compile_job", desk.shares.small), (LARGE_JOB, desk.shares.large)):
+        if not modes:
+            break
+        display.phase(f"compiling {', '.join(modes)}")
+        try:
+            failed = asyncio.run(call(bench, job, modes, {VARIABLE: memory}))
+        except UserError as error:
+            failed = dict.fromkeys(modes, str(error))
+        for mode in modes:
+            if mode not in failed:
+                _mark(keys[mode])
+        modes = [mode for mode in modes if MEMORY in failed.get(mode, "").lower()]
     return Reply()
 
 
@@ -122,10 +132,11 @@ async def _call(display: Display, bench: Bench, job: str, modes: list[str], envi
     )  # fmt: skip
     lease = Lease(identity(target.index).uuid)
     async with worker:
-        await lease.take(lambda _, data: display.phase(data["text"]), seat=job == "time_job")
+        place: Place = "seat" if job == "time_job" else "large" if job == LARGE_JOB else "none"
+        await lease.take(lambda _, data: display.phase(data["text"]), place=place)
         try:
             timeout_s = _AUTOTUNE_S if MAX_AUTOTUNE in modes else _TIMEOUT_S
-            return await worker.call(f"{_JOBS}:{job}", payload, timeout_s=timeout_s)
+            return await worker.call(f"{_JOBS}:{JOBS[job]}", payload, timeout_s=timeout_s)
         finally:
             lease.give_back()
 

@@ -122,7 +122,7 @@ class LaneProcess:
         if self.gpu is not None:
             visible = [one for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one]
             environment["CUDA_VISIBLE_DEVICES"] = visible[self.gpu] if self.gpu < len(visible) else str(self.gpu)
-        environment[SEATS_VARIABLE] = str(self._setup.memory_shares)
+        environment[SEATS_VARIABLE] = str(self._setup.seats)
         # Lanes compile side by side: a pool of compilers in each would cost more than it saves.
         environment.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
         # What the lane prints is read when it has died.

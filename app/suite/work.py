@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from warpsmith.app.suite.folder import newest_run
 from warpsmith.app.suite.records import ModelsUsed, ProblemRow, RowStatus
 from warpsmith.app.suite.wire import BaselineJob, Job, Reply, SearchJob
 from warpsmith.app.workbench import Bench
-from warpsmith.kernels.errors import EnvironmentError_, NotYetError, UserError, WarpsmithError
+from warpsmith.kernels.errors import EnvironmentError_, NotYetError, OutOfMemory, UserError, WarpsmithError
 from warpsmith.kernels.records import Outcome
 from warpsmith.tools.runs.store import RunStore
 
@@ -30,7 +31,12 @@ def work(job: Job, desk: Desk, display: Display) -> Reply:
     try:
         display.phase("reading")
         bench = desk.bench(job.problem.path, job.problem.overrides, job.mode)
-        finished = optimize_bench(bench, _settings(job), display)
+        with desk.whole_memory() if job.last else contextlib.nullcontext():
+            finished = optimize_bench(bench, _settings(job), display)
+    except OutOfMemory as error:
+        if not job.last and bench is not None and bench.machine.target.kind == "gpu":
+            return Reply(short_of_memory=True)
+        return Reply(row=_ended(job, bench, "refused", str(error)))
     except NotYetError as error:
         return Reply(row=_ended(job, bench, "not_planned", str(error)))
     except UserError as error:
