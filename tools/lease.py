@@ -12,6 +12,8 @@ from warpsmith.kernels.environment import positive_number
 
 VARIABLE = "WARPSMITH_GPU_SEATS"
 """Environment variable: how many runs share the GPU, each with its part of the memory. `bench` sets it for its own."""
+LANES = "WARPSMITH_GPU_LANES"
+"""Environment variable: how many processes of a suite may have a context on the GPU, idle while one of them times."""
 _STEP_S = 0.05
 _AGAIN_S = 30.0
 """A suite takes a process for lost that says nothing for very long."""
@@ -24,6 +26,12 @@ def seats() -> int | None:
     """How many runs of a suite share a GPU; None where a run has it to itself."""
     found = positive_number(VARIABLE, "give a whole number of at least 1, or unset it", least=1.0)
     return None if found is None else int(found)
+
+
+def companions() -> int:
+    """How many other processes on the GPU are no strangers."""
+    found = positive_number(LANES, "give a whole number of at least 1, or unset it", least=1.0)
+    return max(seats() or 1, int(found or 1)) - 1
 
 
 class Lease:

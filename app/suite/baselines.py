@@ -1,10 +1,12 @@
-"""Baselines of one problem: looked up by what they depend on, else compiled and timed in a worker process."""
+"""Baselines of one problem: looked up by what they depend on, else compiled and timed, in a process of their own or in
+the one that judges the problem's candidates."""
 
 from __future__ import annotations
 
 import asyncio
 import importlib.metadata
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from warpsmith.sandbox.cuda.facts import identity
 from warpsmith.sandbox.cuda.memory import VARIABLE
 from warpsmith.sandbox.worker import Worker
 from warpsmith.tools.compile_cache import default_cache_dir
+from warpsmith.tools.evaluate import Evaluator
 from warpsmith.tools.lease import Lease, Place
 from warpsmith.tools.measurement.baseline_jobs import MEMORY, Timed, out_of_memory
 from warpsmith.tools.measurement.baseline_records import (
@@ -28,7 +31,7 @@ from warpsmith.tools.measurement.baseline_records import (
 )
 from warpsmith.tools.runner_policy import runner_policy
 from warpsmith.tools.runs.store import utc_now
-from warpsmith.tools.workers import preload_modules, worker_environment
+from warpsmith.tools.workers import COMPILE_THREADS, preload_modules, worker_environment
 
 _TIMEOUT_S = 600.0
 _AUTOTUNE_S = 840.0
@@ -67,7 +70,37 @@ def measure(job: BaselineJob, desk: Desk, display: Display, call: Call | None = 
         return Reply(baselines=tuple(known.values()), short_of_memory=again, failure=None if again else str(error))
     except (EnvironmentError_, SandboxError) as error:
         return Reply(baselines=tuple(known.values()), failure=str(error))
-    return _kept(job, timed, keys, folder, list(known.values()))
+    measured = _kept(timed, keys, folder, give_up=job.last)
+    return Reply(baselines=(*known.values(), *measured), short_of_memory=out_of_memory(timed) and not job.last)
+
+
+@dataclass(slots=True)
+class TimedFirst:
+    """Times baselines at the beginning of a search; what cannot be timed there stays open."""
+
+    bench: Bench
+    modes: tuple[str, ...]
+    folder: Path
+    last: bool
+    """Whether a mode that does not fit into the memory is given up."""
+    display: Display
+    records: tuple[BaselineRecord, ...] = ()
+
+    async def __call__(self, evaluator: Evaluator) -> None:
+        """As a search has its first step done."""
+        folder = BaselineFolder(self.folder)
+        keys = {mode: key_of(self.bench, mode) for mode in self.modes}
+        known = {mode: found for mode, key in keys.items() if (found := folder.get(key)) is not None}
+        self.records = tuple(known.values())
+        missing = [mode for mode in keys if mode not in known]
+        if not missing:
+            return
+        self.display.phase(f"timing {', '.join(missing)}")
+        try:
+            timed = await evaluator.time_baselines(missing, timeout_s=_TIMEOUT_S)
+        except (UserError, SandboxError):
+            return
+        self.records = (*self.records, *_kept(timed, keys, folder, give_up=self.last))
 
 
 def key_of(bench: Bench, mode: str) -> BaselineKey:
@@ -98,11 +131,11 @@ def _compiled(
 
 
 def _kept(
-    job: BaselineJob, timed: list[Timed], keys: dict[str, BaselineKey], folder: BaselineFolder,
-    known: list[BaselineRecord],
-) -> Reply:  # fmt: skip
-    """Keeps what was measured. What did not fit is tried again with more memory, unless this was the last try."""
-    again = out_of_memory(timed) and not job.last
+    timed: list[Timed], keys: dict[str, BaselineKey], folder: BaselineFolder, *, give_up: bool
+) -> list[BaselineRecord]:
+    """Keeps what was measured. What did not fit is left open for another try with more memory, unless it is given
+    up."""
+    again = out_of_memory(timed) and not give_up
     found = []
     for one in timed:
         if again and one.failure is not None:
@@ -113,7 +146,7 @@ def _kept(
         )  # fmt: skip
         folder.put(record)
         found.append(record)
-    return Reply(baselines=(*known, *found), short_of_memory=again)
+    return found
 
 
 async def _call(display: Display, bench: Bench, job: str, modes: list[str], environment: dict[str, str]) -> Any:
@@ -125,7 +158,7 @@ async def _call(display: Display, bench: Bench, job: str, modes: list[str], envi
     }  # fmt: skip
     if MAX_AUTOTUNE in modes:
         # It tries dozens of kernels an operator, on a sample of problems: more compilers than lanes pay here.
-        environment = environment | {"TORCHINDUCTOR_COMPILE_THREADS": "4"}
+        environment = environment | {COMPILE_THREADS: "4"}
     worker = Worker(
         preload=preload_modules(target), environment=worker_environment(target) | environment,
         policy=runner_policy(target, bench.problem.ref, bench.compiler.cache_dir),

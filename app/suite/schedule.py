@@ -149,8 +149,8 @@ class Schedule:
 
     # baselines
 
-    def _untimed(self, problem: SuiteProblem, modes: Sequence[str]) -> bool:
-        return any((problem.key, mode) not in self.folder.baselines for mode in modes)
+    def _untimed(self, problem: SuiteProblem, modes: Sequence[str]) -> tuple[str, ...]:
+        return tuple(mode for mode in modes if (problem.key, mode) not in self.folder.baselines)
 
     def _unmeasured(self, manifest: SuiteManifest) -> list[SuiteProblem]:
         """Problems some of whose baselines are to be measured and are not; none where there is no GPU."""
@@ -228,12 +228,15 @@ class Schedule:
         await asyncio.gather(*(self._lane(lane, last=True) for lane in first.values()))
 
     async def _lane(self, lane: Lane, *, last: bool = False) -> None:
-        """One problem after another: its baselines, where they are not known, then the search."""
+        """One problem after another: its baselines are compiled, then it is searched, which times them first."""
         while self._waiting and not self._stopping.is_set():
             problem = self._waiting.popleft()
             if self._on_gpu:
-                await self._measured(lane, problem, last=last)
+                # Also what is timed already: a search times its candidates next to what torch.compile made.
+                await self._baseline(lane, problem, "compile", ALWAYS)
             if self.settings.baselines_only:
+                if self._untimed(problem, ALWAYS):
+                    await self._baseline(lane, problem, "time", ALWAYS, last=last)
                 self.show.step(problem, "time")
                 continue
             grant = await self._granted(problem)
@@ -243,13 +246,6 @@ class Schedule:
             self.folder.event("started", key=problem.key)
             reply = await self._tried(lane, problem, job)
             self._settle(problem, reply)
-
-    async def _measured(self, lane: Lane, problem: SuiteProblem, *, last: bool) -> None:
-        """Compiles a problem's baselines, and times those that are not known."""
-        # Also what is timed already: a search times its candidates next to what torch.compile made.
-        await self._baseline(lane, problem, "compile", ALWAYS)
-        if self._untimed(problem, ALWAYS) and not self._stopping.is_set():
-            await self._baseline(lane, problem, "time", ALWAYS, last=last)
 
     async def _granted(self, problem: SuiteProblem) -> Grant | None:
         """What the problem may use. Where the suite's budgets do not hold it, problems under way may give something
@@ -280,6 +276,7 @@ class Schedule:
             max_cost=None if grant.cost_usd is None else before.cost_usd + grant.cost_usd, price=settings.price,
             seed=settings.seed, home=str(self.folder.home(problem).resolve()),
             resume=str(run.resolve()) if run is not None else None, last=last,
+            untimed=self._untimed(problem, ALWAYS) if self._on_gpu else (), baselines=self.baseline_folder,
         )  # fmt: skip
 
     async def _tried(self, lane: Lane, problem: SuiteProblem, job: SearchJob) -> Reply:
@@ -349,6 +346,8 @@ class Schedule:
         self._purses.settle(problem.key, used.screened - before.screened, used.cost_usd - before.cost_usd)
         settled, self._settled = self._settled, asyncio.Event()
         settled.set()
+        for record in reply.baselines:
+            self.folder.keep_baseline(problem.key, record)
         if reply.machine is not None:
             self.fault = reply.machine
             self.ask_to_stop("machine")

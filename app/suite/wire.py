@@ -59,6 +59,10 @@ class SearchJob(Record):
     """The run folder to go on with."""
     last: bool = False
     """Whether a problem that does not fit into this lane's share of the memory is refused."""
+    untimed: tuple[str, ...] = ()
+    """Baselines to time before the first candidate."""
+    baselines: str = ""
+    """The folder where they are kept."""
 
 
 class BaselineJob(Record):
