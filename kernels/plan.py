@@ -12,8 +12,9 @@ from warpsmith.kernels.lowering.lower import live_nodes, lower
 from warpsmith.kernels.opgraph import OpGraph
 from warpsmith.kernels.partition.compose import compose
 from warpsmith.kernels.partition.price import Prices, canonical
+from warpsmith.kernels.partition.sums import as_sums
 from warpsmith.kernels.region import Axis, Line, Load, MatmulRegion, OneRegion, Region, ScanRegion, Store, WindowRegion
-from warpsmith.kernels.rewrites.choose import Rewritten, chosen
+from warpsmith.kernels.rewrites.choose import Rewritten, chosen, least_us
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,21 @@ def plan(graph: OpGraph, name: str = "region0", *, device: DeviceModel | None = 
 
 
 def _ways(graph: OpGraph, device: DeviceModel) -> list[AnyRegion]:
+    """All ways of a graph; a product with a vector is a reduction as well, whose families read at the copy rate."""
+    ways, sums = _ways_of(graph, device), as_sums(graph)
+    if sums is None:
+        return ways
+    try:
+        found = _ways_of(sums, device)
+    except NotYetError:
+        return ways
+    if all(isinstance(way, Composite) for way in (*ways, *found)):
+        # Both would be searched by one family: the cheaper one stands for both.
+        return min((found, ways), key=lambda some: least_us(some, device))
+    return [*(way for way in found if not isinstance(way, Composite)), *ways]
+
+
+def _ways_of(graph: OpGraph, device: DeviceModel) -> list[AnyRegion]:
     """One region and the parts that the graph can be cut into, as far as both exist and say different things."""
     prices = Prices(device)
     try:
