@@ -20,17 +20,12 @@ from warpsmith.kernels.slots import Role, Slot, Values
 
 _FINISH_BLOCK = 256
 _SPLITS = (1, 2, 4, 8, 16, 32, 64)
-_LARGE: tuple[Values, ...] = (
-    {"tile_m": 128, "tile_n": 128, "tile_k": 8, "thread_m": 8, "thread_n": 8, "min_blocks": 2},
-    {"tile_m": 128, "tile_n": 256, "tile_k": 8, "thread_m": 8, "thread_n": 16},
-    {"tile_m": 256, "tile_n": 32, "tile_k": 16, "thread_m": 8, "thread_n": 4},
-    {"tile_m": 32, "tile_n": 256, "tile_k": 16, "thread_m": 4, "thread_n": 8},
-)
-"""Tiles that spare shared memory most; the long ones for narrow results."""
-_SMALL: tuple[Values, ...] = (
-    {"tile_m": 64, "tile_n": 64, "tile_k": 16, "thread_m": 4, "thread_n": 4},
-    {"tile_m": 32, "tile_n": 32, "tile_k": 32, "thread_m": 2, "thread_n": 2},
-)
+_TILES: tuple[tuple[int, int, int, int, int], ...] = (
+    (128, 128, 8, 8, 8), (128, 256, 8, 8, 16), (64, 128, 16, 8, 8), (128, 64, 16, 8, 8), (256, 64, 16, 8, 8),
+    (64, 256, 16, 8, 8), (256, 32, 16, 8, 4), (32, 256, 16, 4, 8), (128, 32, 32, 4, 4), (32, 128, 32, 4, 4),
+    (64, 64, 16, 4, 4), (32, 32, 32, 2, 2),
+)  # fmt: skip
+"""Usual tiles: rows, columns, depth, and rows and columns of a thread; the long ones are for narrow results."""
 
 
 class GemmFamily:
@@ -86,14 +81,13 @@ class GemmFamily:
     def sensible(self, region: AnyRegion, device: DeviceModel) -> Values:
         """The usual tiles, each with the split of k and the order of blocks that the model finds cheapest."""
         assert isinstance(region, MatmulRegion)
-        ways: list[Values] = [{"stages": 2}]
-        if _copies(region, device):
-            ways.append({"stages": 3, "async_copy": True})
         best: Values = {}
         least = float("inf")
-        for tile, split, group, way in product((*_LARGE, *_SMALL), _SPLITS, (8, 1), ways):
-            full: Values = {"vector": 4, "padding": 4, "min_blocks": 1, "split_k": split, "group_m": group}
-            full |= tile | way | {"skip_tiles": True}
+        for tile, split, group, way in product(_TILES, _SPLITS, (8, 1), _ways(region, device)):
+            full: Values = dict(zip(("tile_m", "tile_n", "tile_k", "thread_m", "thread_n"), tile, strict=True))
+            # Two blocks of the square tile fit where its registers are held to that.
+            full |= {"vector": 4, "padding": 4, "min_blocks": 2 if tile == _TILES[0] else 1, "skip_tiles": True}
+            full |= {"split_k": split, "group_m": group} | way
             if self.check(region, device, full) is not None:
                 continue
             us = total_us(breakdown(self.features(region, device, full), device))
@@ -163,6 +157,14 @@ def _has_copies(device: DeviceModel) -> bool:
 
 def _copies(region: MatmulRegion, device: DeviceModel) -> bool:
     return _has_copies(device) and copies(region)
+
+
+def _ways(region: MatmulRegion, device: DeviceModel) -> tuple[Values, ...]:
+    """How slices come to shared memory."""
+    through: tuple[Values, ...] = ({"stages": 2},)
+    if not _copies(region, device):
+        return through
+    return (*through, {"stages": 3, "async_copy": True}, {"stages": 4, "async_copy": True})
 
 
 def _stages(region: MatmulRegion, device: DeviceModel) -> tuple[int, ...]:
