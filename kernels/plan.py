@@ -103,7 +103,9 @@ def plan(graph: OpGraph, name: str = "region0", *, device: DeviceModel | None = 
         for n in live_nodes(graph)
     )
     unfused = sum(node.bytes_moved for node in nodes)
-    return Plan(name, nodes, ways[0], graph.floor_bytes, unfused, graph.flops, tuple(ways[1:]), rewritten)
+    # A product whose mask leaves sums out needs fewer than its operators say.
+    flops = min(graph.flops, *(way.flops for way in ways))
+    return Plan(name, nodes, ways[0], graph.floor_bytes, unfused, flops, tuple(ways[1:]), rewritten)
 
 
 def _ways(graph: OpGraph, device: DeviceModel) -> list[AnyRegion]:
@@ -198,7 +200,8 @@ def _matmul_text(region: MatmulRegion) -> list[str]:
     text = [f"batch {region.batch}, m {region.m}, n {region.n}, k {region.k}"]
     text += [_load_text(load) for load in region.a_loads] + [_line_text(line) for line in region.a_lines]
     text += [_load_text(load) for load in region.b_loads] + [_line_text(line) for line in region.b_lines]
-    text.append(f"acc = sum over k of {region.a_var} * {region.b_var}")
+    needed = " and ".join(f"{plane.m} * m + {plane.n} * n + {plane.offset} >= 0" for plane in region.needed)
+    text.append(f"acc = sum over k of {region.a_var} * {region.b_var}{f', needed where {needed}' if needed else ''}")
     text += [_load_text(load) for load in region.epilogue_loads]
     text += [_line_text(line) for line in region.epilogue]
     return text + [_store_text(store) for store in region.stores]

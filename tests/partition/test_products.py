@@ -62,6 +62,13 @@ def test_a_single_product_is_offered_as_own_kernel_and_as_library_call(
     assert sorted(families_of(graph_of(function, a, b, tmp_path))) == ["composer", "gemm"]
 
 
+def test_a_plan_tells_which_sums_are_needed_and_counts_no_others(tmp_path: Path) -> None:
+    graph = graph_of(upper, (64, 32), (32, 64), tmp_path)
+    found = plan(graph, device=DEVICE)
+    assert "needed where -1 * m + 1 * n + 0 >= 0" in found.describe()
+    assert graph.flops - found.flops == 2 * 32 * (64 * 63 // 2)
+
+
 SHAPES = [((40, 300), (300, 1)), ((1, 300), (300, 40)), ((3, 20, 64), (3, 64, 1))]
 
 
