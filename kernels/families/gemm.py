@@ -127,7 +127,7 @@ class GemmFamily:
         dram = min(shape.worked * tile_bytes, max(operands, shape.worked * tile_bytes // (4 * neighbours)))
         multiplies = shape.worked * shape.tile_m * shape.tile_n * shape.slices * shape.tile_k
         reads = multiplies * 4 * (1 / shape.thread_m + 1 / shape.thread_n)
-        moves = shape.worked * shape.slices * shape.threads * shape.moves
+        moves = shape.worked * shape.threads * (shape.slices * shape.moves + shape.split * shape.walk)
         main = LaunchFeatures(
             kernel="gemm", blocks=max(1, shape.worked) * shape.split, threads=shape.threads,
             registers=shape.registers, shared_bytes=shape.shared_bytes, dram_read=dram,

@@ -19,8 +19,10 @@ from warpsmith.kernels.slots import Values
 
 WARP_M, WARP_N = 4, 8
 """Threads of a warp along the rows and columns of a tile."""
-_MOST_GROUPS = 4096
+_MOST_GROUPS = 1024
 """Groups of tile rows that a block may walk past to find its tile."""
+_STEP = 12
+"""Instructions of a step past a group of tile rows."""
 _SPILLABLE = 16
 """Registers by which the estimate may exceed a cap: it counts some that the compiler shares."""
 _TILES = ("tile_m", "tile_n", "thread_m", "thread_n")
@@ -110,6 +112,16 @@ class Shape:
     def in_flight(self) -> int:
         """Bytes that a thread has under way while it multiplies."""
         return self.reads_bytes * (self.stages - 1 if self.async_copy else self.stages)
+
+    @property
+    def groups(self) -> int:
+        """Groups of tile rows that blocks walk along together."""
+        return -(-self.tiles_m // self.group_m)
+
+    @property
+    def walk(self) -> int:
+        """Instructions with which a thread finds its block's tile, where tiles are skipped."""
+        return _STEP * self.groups // 2 if self.skip_tiles else 0
 
     @property
     def past_registers(self) -> bool:
@@ -248,6 +260,6 @@ def _check_pays(device: DeviceModel, shape: Shape) -> Invalid | None:
         return Invalid(("split_k",), "shape", "k is split only where tiles are too few to fill the device")
     if shape.split > 1 and shape.blocks > 8 * device.sms:
         return Invalid(("split_k",), "shape", "more blocks than the device holds add partial sums and nothing else")
-    if shape.skip_tiles and shape.tiles_m // shape.group_m > _MOST_GROUPS:
+    if shape.skip_tiles and shape.groups > _MOST_GROUPS:
         return Invalid(("skip_tiles", "tile_m"), "shape", "too many rows of tiles to count")
     return None

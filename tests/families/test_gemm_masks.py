@@ -175,3 +175,12 @@ def test_half_the_sums_are_half_the_work(tmp_path: object) -> None:
     values = spec.sensible()
     assert values["skip_tiles"] is True
     assert estimate_us(spec, values) < 0.7 * estimate_us(spec, values | {"skip_tiles": False})
+
+
+def test_a_walk_past_very_many_groups_is_refused(tmp_path: object) -> None:
+    spec = spec_of(region_of(upper, [torch.empty(40_000, 1), torch.empty(1, 40_000)], tmp_path))
+    tiny = spec.naive | {"tile_m": 16, "tile_n": 16, "group_m": 1}
+    invalid = spec.check(tiny)
+    assert invalid is not None
+    assert invalid.slots == ("skip_tiles", "tile_m")
+    assert spec.check(tiny | {"skip_tiles": False}) is None
