@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What needs a GPU, part by part, each with a time limit and a log of its own: the tests marked gpu and the figures of docs/results.
 # usage: benchmarks/gpu_round.sh OUT [PART ...]      PYTHON=... KERNELBENCH=.kernelbench MODEL=model.gguf
-# parts: tests redteam hostile small_card null verdicts numerics model suite
+# parts: tests redteam hostile small_card products null verdicts numerics model suite
 # suite: nine minutes of the whole benchmark a call; it goes on where OUT holds a suite run already.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -26,6 +26,7 @@ for name in "${@:-tests redteam hostile small_card}"; do
                 part small_card 200 env WARPSMITH_GPU_MEMORY_GB=24 "$python" -m warpsmith bench "$problems/.." --level 1 \
                     --ids 1,24,33,40,82,95 --budget 4 --verdicts 2 --seats 1 --out "$out/small_card"
                 "$python" benchmarks/peak_memory.py "$out/small_card" --limit 24 | tee "$out/peak_memory_h200.md" ;;
+            products) part products 120 "$python" benchmarks/batched_matmul.py --device gpu --out "$out/batched_matmul.md" ;;
             null) part null 120 "$python" benchmarks/null_tests.py --times 20 ;;
             verdicts) part verdicts 240 "$python" benchmarks/verdict_rate.py --each 24 "$problems/19_ReLU.py" ;;
             numerics) part numerics 240 "$python" benchmarks/numerics.py --device cuda --out "$out/numerics.md" ;;

@@ -3,7 +3,7 @@
 WarpsmithError
 ├── UserError             the user's input is wrong: shown without traceback, exit code 2
 │   ├── NotYetError       legal input that no family covers yet: names the node, exit code 2
-│   └── OutOfMemory       legal input that this much memory does not hold: exit code 2
+│   └── OutOfMemory       the problem does not fit into the memory that may be used
 ├── EnvironmentError_     this machine cannot do it (no NVRTC, no driver): exit code 4
 ├── SandboxError          a worker process failed in a way that says nothing about the candidate
 │   ├── WorkerDied        the process ended without an answer
@@ -34,7 +34,7 @@ class NotYetError(UserError):
 
 
 class OutOfMemory(UserError):
-    """The problem does not fit the memory that there is. More of it, or smaller sizes, would do."""
+    """The problem does not fit into the memory that may be used. The message says how to make it smaller."""
 
 
 class EnvironmentError_(WarpsmithError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Self
 
@@ -16,6 +17,8 @@ from warpsmith.tools.lease import Lease
 from warpsmith.tools.runner_policy import runner_policy
 from warpsmith.tools.target import Target
 
+COMPILE_THREADS = "TORCHINDUCTOR_COMPILE_THREADS"
+"""Environment variable: how many processes torch.compile uses."""
 Notify = Callable[[str, dict[str, Any]], None]
 
 
@@ -38,6 +41,8 @@ class Workers:
         self._all: list[Worker] = []
         self._lease: Lease | None = None
         """References fill a card's memory, so runs take turns on it."""
+        self.waited_s = 0.0
+        """For the turn."""
 
     async def __aenter__(self) -> Self:
         for _ in range(self._jobs):
@@ -49,7 +54,9 @@ class Workers:
             from warpsmith.sandbox.cuda.facts import identity
 
             self._lease = Lease(identity(self.target.index).uuid)
+            began = time.monotonic()
             await self._lease.take(self._notify)
+            self.waited_s = time.monotonic() - began
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -60,6 +67,14 @@ class Workers:
         if self._lease is not None:
             self._lease.give_back()
             self._lease = None
+
+    def spent(self) -> dict[str, list[float]]:
+        """Seconds of the calls so far by function."""
+        found: dict[str, list[float]] = {}
+        for worker in self._all:
+            for name, seconds in worker.spent.items():
+                found.setdefault(name, []).extend(seconds)
+        return found
 
     @property
     def isolation(self) -> Isolation | None:
@@ -80,14 +95,15 @@ class Workers:
 def preload_modules(target: Target) -> tuple[str, ...]:
     """What the nursery imports before it forks. None of it may initialise CUDA."""
     common = ("torch", "warpsmith.tools.verification.verify")
-    where = (
-        # torch's seeding enters its compiler: imported by a runner it would cost seconds, and keep the frames that were
-        # on the stack, with gigabytes of inputs in them.
-        ("?cupy", "?torch._dynamo", "warpsmith.tools.measurement.timing")
-        if target.kind == "gpu"
-        else ("warpsmith.sandbox.emulator.backend",)
-    )
-    return (*common, *where)
+    if target.kind != "gpu":
+        return (*common, "warpsmith.sandbox.emulator.backend")
+    # torch's seeding enters its compiler: imported by a runner it would cost seconds, and keep the frames that were
+    # on the stack, with gigabytes of inputs in them.
+    found: tuple[str, ...] = (*common, "?cupy", "?torch._dynamo", "warpsmith.tools.measurement.timing")
+    if os.environ.get(COMPILE_THREADS) == "1":
+        # The rest of the compiler: with more threads its import would start a pool of processes.
+        found = (*found, "?triton", "?torch._inductor.compile_fx", "warpsmith.tools.measurement.baseline_jobs")
+    return found
 
 
 def worker_environment(target: Target) -> dict[str, str]:
