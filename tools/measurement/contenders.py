@@ -47,12 +47,15 @@ def stage_for(session: Session, inputs: InputSet, *, short: bool) -> Stage:
     """The session's stage for short kernels (many places for a graph) or for others (one place)."""
     given = sum(value.nbytes for value in inputs.inputs if isinstance(value, torch.Tensor))
     size = given + sum(layout.bytes for layout in inputs.layouts)
+    # What was set up with other contents says nothing about these: outputs are held against these references.
+    for number in [number for number, stage in session.stages.items() if stage.judged is not inputs.inputs]:
+        del session.stages[number]
+    many = next((stage for number, stage in session.stages.items() if number > 1), None)
+    if short and many is not None:
+        return many
     places = _many_places(session, size) if short else 1
-    kept = session.stages.get(places)
-    if kept is not None and kept.judged is inputs.inputs:
-        return kept
-    session.stages.pop(places, None)
-    del kept
+    if places in session.stages:
+        return session.stages[places]
     backend = session.backend
     assert isinstance(backend, Cleaner)
     # A run of eager, or of what stands for it, has to fit beside the stage, and a candidate's scratch.
@@ -83,10 +86,11 @@ def stage_for(session: Session, inputs: InputSet, *, short: bool) -> Stage:
 
 
 def _many_places(session: Session, size: int) -> int:
-    """Places for short kernels, whose inputs and outputs take `size` bytes: what keeps a few of them from being had is
-    given up once."""
-    if 2 * FEW_PLACES * size <= PLACES_BYTES:
-        session.make_room(3 * FEW_PLACES * size, buffers=False)
+    """Places for short kernels, whose inputs and outputs take `size` bytes. Kept sets that are in the way of a few are
+    given up where that is sure to help."""
+    wanted = 3 * FEW_PLACES * size
+    if wanted <= min(PLACES_BYTES, (session.memory.bound or PLACES_BYTES) // 2):
+        session.make_room(wanted, buffers=False)
     return places_for(size, _room(session))
 
 
