@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from warpsmith.sandbox.scripted import ScriptedBackend
-from warpsmith.tools.verification.sealed import Sealed
+from warpsmith.tools.verification.sealed import Sealed, piece_of
 from warpsmith.tools.verification.session import Session
 from warpsmith.tools.verification.verify import verify
 
@@ -93,3 +93,14 @@ def test_outputs_that_share_memory_are_sealed_each_for_itself(tmp_path):
     session.maker.sealed = True
     report, _ = verify(session, problems.plan("in0", "out0", "out1"), problems.compiled(), level="full")
     assert report.ok, report.failure
+
+
+@pytest.mark.parametrize("step", [1, 3, 7, 200])
+def test_pieces_of_any_tensor_come_in_row_major_order(step):
+    for value in (
+        torch.rand(7, 5, 3).permute(2, 0, 1), torch.rand(4, 6).t(), torch.rand(5, 1).expand(5, 9), torch.rand(2, 50),
+        torch.rand(100, 2).t()[:, ::2], torch.rand(()).expand(3, 4), torch.rand(3, 0, 2).permute(2, 0, 1),
+    ):  # fmt: skip
+        pieces = [piece_of(value, start, start + step) for start in range(0, value.numel(), step)]
+        assert all(piece.numel() <= step for piece in pieces)
+        assert torch.equal(torch.cat([*pieces, torch.empty(0)]), value.reshape(-1))

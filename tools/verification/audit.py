@@ -22,6 +22,7 @@ from warpsmith.tools.verification.domains import computable
 from warpsmith.tools.verification.input_sets import InputSet
 from warpsmith.tools.verification.inputs import KINDS
 from warpsmith.tools.verification.memory import budget_of
+from warpsmith.tools.verification.sealed import piece_of
 from warpsmith.tools.verification.session import Session, session_for
 from warpsmith.tools.verification.verify import compare_output
 
@@ -202,9 +203,10 @@ def _mean(value: torch.Tensor) -> float:
     return total / max(1.0, count)
 
 
-def _pieces(value: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def _pieces(value: torch.Tensor) -> Iterator[torch.Tensor]:
     """The elements of a tensor, flat, some at a time."""
-    return torch.split(value.reshape(-1), budget_of(value.device).piece(_PIECE, 12 * 8))
+    most = budget_of(value.device).piece(_PIECE, 12 * 8)
+    return (piece_of(value, start, start + most) for start in range(0, value.numel(), most))
 
 
 def _filled(inputs: InputSet, index: int, value: float) -> torch.Tensor:

@@ -288,15 +288,14 @@ def aligned_chunks(reference: Truth, value: torch.Tensor) -> Iterator[tuple[torc
 def numbered_chunks(reference: Truth, value: torch.Tensor) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
     """The same, each pair with its first element's number."""
     step = budget_of(value.device).piece(_CHUNK_GPU if value.is_cuda else _CHUNK_CPU, _EACH)
-    flat = value.reshape(-1)
     if isinstance(reference, Rowwise):
         start = 0
         for truth in reference.pieces(step):
-            yield start, truth.to(value.device), flat[start : start + truth.numel()]
+            yield start, truth.to(value.device), piece_of(value, start, start + truth.numel())
             start += truth.numel()
         return
-    for start in range(0, flat.numel(), step):
-        yield start, piece_of(reference, start, start + step).to(value.device), flat[start : start + step]
+    for start in range(0, value.numel(), step):
+        yield start, piece_of(reference, start, start + step).to(value.device), piece_of(value, start, start + step)
 
 
 def difference(one: torch.Tensor, other: torch.Tensor) -> float:

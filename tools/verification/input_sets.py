@@ -248,7 +248,9 @@ class SetMaker:
     ) -> tuple[tuple[Truth, ...], tuple[Yardstick | ExactYardstick, ...]]:  # fmt: skip
         """What stays of references and of eager's integers: sealed where candidates could read it, in host memory where
         a candidate's outputs would not fit beside it."""
-        if not self.memory.allows(sum(layout.bytes for layout in layouts) + self.memory.working):
+        # Elements that do not lie in order are copied to be sealed.
+        copies = sum(one.nbytes for one in outputs if isinstance(one, torch.Tensor) and not one.is_contiguous())
+        if not self.memory.allows(copies + sum(layout.bytes for layout in layouts) + self.memory.working):
             outputs = tuple(value if isinstance(value, Rowwise) else value.cpu() for value in outputs)
         if not self.sealed:
             return outputs, measures

@@ -94,8 +94,21 @@ class Sealed:
 
 
 def piece_of(value: torch.Tensor | Sealed, start: int, stop: int) -> torch.Tensor:
-    """Elements in row-major order of a tensor, sealed or not."""
-    return value.piece(start, stop) if isinstance(value, Sealed) else value.reshape(-1)[start:stop]
+    """Elements in row-major order of a tensor, sealed or not; of one that does not lie so, no more than those are
+    copied."""
+    if isinstance(value, Sealed):
+        return value.piece(start, stop)
+    if value.is_contiguous() or value.dim() <= 1:
+        return value.reshape(-1)[start:stop]
+    stop = min(stop, value.numel())
+    width = max(1, value.numel() // len(value))
+    first, last = start // width, -(-stop // width)
+    if stop - start >= width:
+        return value[first:last].reshape(-1)[start - first * width : stop - first * width]
+    parts = [
+        piece_of(value[row], max(0, start - row * width), min(width, stop - row * width)) for row in range(first, last)
+    ]
+    return torch.cat(parts) if len(parts) > 1 else parts[0]
 
 
 def opened(value: torch.Tensor | Sealed) -> torch.Tensor:
