@@ -155,6 +155,8 @@ def _module(session: Session, inputs: InputSet, name: str, arguments: Any) -> An
     if name == "eager":
         return inputs.instance.module
     if name not in session.compiled:
+        # Its outputs, and where it replays a graph, inputs and outputs of its own.
+        session.make_room(2 * (session.memory.eager_bytes or 0))
         session.compiled[name] = compiled(inputs.instance.module, name, arguments)
     return session.compiled[name]
 

@@ -18,7 +18,7 @@ FLOOR_BYTES = 2 << 30
 _WORKING = 1 << 29
 """Bytes that the temporaries of what is done piece by piece take together, about."""
 _SMALL_SHARE = 4
-"""Beside a small problem they take so many times less, which leaves room for what is kept."""
+"""They take this part of eager's peak, and no less than this part of the usual: the rest is room for what is kept."""
 _LEAST_SHARE = 64
 """Where hardly anything is left beside eager, pieces become so many times smaller at most."""
 
@@ -127,7 +127,7 @@ class MemoryBudget:
         if bound is None or self.eager_bytes is None:
             return self.working_bytes
         spare = min(bound, self._capacity) - self.eager_bytes
-        usual = min(self.working_bytes, max(self.eager_bytes, self.working_bytes // _SMALL_SHARE))
+        usual = min(self.working_bytes, max(self.eager_bytes, self.working_bytes) // _SMALL_SHARE)
         return min(usual, max(spare // 4, self.working_bytes // _LEAST_SHARE))
 
     @property
