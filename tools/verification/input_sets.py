@@ -158,7 +158,7 @@ class SetMaker:
             try:
                 produced = EagerOutputs(instance, inputs)
                 truths = self._truths(instance, inputs, produced, on_cpu_at_need).outputs
-                return _yardsticks(truths, produced.get())
+                return _yardsticks(self._at_hand(truths), produced.get())
             except oracle.Undefined:
                 return None
 
@@ -219,6 +219,7 @@ class SetMaker:
         produced: EagerOutputs,
     ) -> tuple[Yardstick | ExactYardstick, ...]:
         """Yardsticks of all outputs, with eager's own lower precision where it has one. Lets go of eager's outputs."""
+        truths = self._at_hand(truths)
         measures = list(_yardsticks(truths, produced.get()))
         produced.drop()
         narrow = next(iter(self.instances.traits.narrow), None)
@@ -234,6 +235,15 @@ class SetMaker:
                     self._tf32 = True
                     measures[index] = replace(measure, inside=torch.float32, strict_rms=other)
         return tuple(measures)
+
+    def _at_hand(self, truths: Sequence[torch.Tensor | Rowwise]) -> list[torch.Tensor | Rowwise]:
+        """References, those that are computed row by row as tensors where there is room: they are looked at twice."""
+        found: list[torch.Tensor | Rowwise] = []
+        for one in truths:
+            size = one.numel() * one.dtype.itemsize
+            at_hand = isinstance(one, Rowwise) and self.memory.allows(size + self.memory.aside)
+            found.append(one.opened() if at_hand and isinstance(one, Rowwise) else one)
+        return found
 
     def _strict(self, kind: Kind, instance: Instance, inputs: list[Any]) -> tuple[torch.Tensor, ...] | None:
         """Eager's outputs without TF32 where eager may use it: asked once, of the shipped inputs."""
