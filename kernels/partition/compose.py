@@ -12,6 +12,7 @@ from warpsmith.kernels.lowering.lower import live_nodes, lower
 from warpsmith.kernels.lowering.scan import with_exclusive_scans
 from warpsmith.kernels.opgraph import NodeRef, OpGraph, OpNode
 from warpsmith.kernels.partition.anchors import library_step
+from warpsmith.kernels.partition.biases import with_split_biases
 from warpsmith.kernels.partition.fuse import Fusion, Group
 from warpsmith.kernels.partition.price import Prices, canonical
 from warpsmith.kernels.partition.scratch import Scratch, Tenant, assigned
@@ -46,7 +47,7 @@ def recomposed(graph: OpGraph, device: DeviceModel, like: Composite) -> Composit
 
 
 def _fusion(graph: OpGraph, device: DeviceModel) -> Fusion:
-    laid = laid_out(with_exclusive_scans(graph))
+    laid = laid_out(with_split_biases(with_exclusive_scans(graph)))
     return Fusion(laid, Prices(device), live_nodes(laid))
 
 
