@@ -228,7 +228,9 @@ def differences_elsewhere(before: Candidate, after: Candidate, slots: Iterable[s
               if name not in edited and before.values.get(name) != after.values.get(name)]  # fmt: skip
     if before.plan != after.plan:
         choice = any(_is_choice(before, name) and _is_choice(after, name) for name in edited)
-        if not (choice or any(_of_plan(before, name) and _of_plan(after, name) for name in edited)) or _wiring(before.plan, after.plan):
+        if not (choice or any(_of_plan(before, name) and _of_plan(after, name) for name in edited)) or _wiring(
+            before.plan, after.plan
+        ):
             found.append("launch plan")
     return tuple(found)
 

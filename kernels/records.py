@@ -125,6 +125,14 @@ class LaunchPlan(Record):
                 del plan[name]
         return plan
 
+    @property
+    def operands(self) -> frozenset[str]:
+        """Every buffer, input, output and parameter that a step takes or a view lies on."""
+        steps = (*self.prepare, *self.steps)
+        named = {name for step in steps for name in step.named}
+        named |= {step.out for step in steps if isinstance(step, LibraryStep)}
+        return frozenset(self.base(name) for name in named).union(view.of for view in self.views.values())
+
     def base(self, name: str) -> str:
         """What a name of a view lies on; any other name as it is."""
         return self.views[name].of if name in self.views else name

@@ -91,9 +91,10 @@ class ComposerFamily:
                 if whole.kernels[number].tunable:
                     lines[f"p{number}_{name}"] = (at + first + 1, at + last + 1)
             at += texts[-1].count("\n") + 1
+        plan = _plan(whole, made, graph=_as_graph(values))
         return Candidate(
-            source="\n".join(texts) or "// library calls alone\n", plan=_plan(whole, made, graph=_as_graph(values)), family=self.name,
-            values=dict(values), slot_lines=lines,
+            source="\n".join(texts) or "// library calls alone\n", plan=plan, family=self.name, values=dict(values),
+            slot_lines=lines,
         )  # fmt: skip
 
     def features(self, region: AnyRegion, device: DeviceModel, values: Values) -> tuple[LaunchFeatures, ...]:

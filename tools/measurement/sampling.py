@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from warpsmith.kernels.records import Failure
-from warpsmith.sandbox.cuda.backend import CudaBackend, LaunchRefused
+from warpsmith.sandbox.cuda.backend import CudaBackend
+from warpsmith.sandbox.cuda.bound import LaunchRefused
 from warpsmith.sandbox.cuda.health import Health, Reading
 from warpsmith.tools.measurement.contenders import Contender, Run
 from warpsmith.tools.measurement.stage import Stage
@@ -187,7 +188,7 @@ class Sampler:
             return sample / self.launches if isinstance(sample, float) else sample
         place = self._stage.judged_place()
         assert place is not None
-        return self._check(self._stage, place) or sample / self.launches
+        return self._check(self._stage, place) or contender.damage() or sample / self.launches
 
     def _once(self, contender: Contender) -> None:
         self._run_of(contender)(0)

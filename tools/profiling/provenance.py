@@ -12,7 +12,8 @@ import torch
 
 from warpsmith.kernels.records import CompileReport, Failure, LaunchPlan, LibraryStep, Provenance, Record
 from warpsmith.sandbox.cuda.arguments import ArgumentError
-from warpsmith.sandbox.cuda.backend import Bound, CudaBackend, LaunchRefused, LoadedCuda
+from warpsmith.sandbox.cuda.backend import CudaBackend, LoadedCuda
+from warpsmith.sandbox.cuda.bound import Bound, LaunchRefused
 from warpsmith.sandbox.cuda.library import LibraryError
 from warpsmith.tools.measurement.contenders import stage_for
 from warpsmith.tools.measurement.stage import Stage
