@@ -27,13 +27,29 @@ STEPS, GRAPH = {"launch": "steps"}, {"launch": "graph"}
 
 def network(path: Path, layers: int, width: int, rows: int) -> KernelSpec:
     """Products with something in between that no product takes in."""
-    path.write_text(
-        "import torch\nimport torch.nn as nn\n\n\nclass Model(nn.Module):\n    def __init__(self):\n"
-        f"        super().__init__()\n        made = [nn.Linear({width}, {width}) for _ in range({layers})]\n"
-        "        self.l = nn.ModuleList(made)\n\n    def forward(self, x):\n        for layer in self.l:\n            x = torch.softmax(layer(x), dim=1)\n"
-        f"        return x\n\n\ndef get_inputs():\n    return [torch.randn({rows}, {width})]\n\n\n"
-        "def get_init_inputs():\n    return []\n"
-    )
+    path.write_text(f"""
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.l = nn.ModuleList([nn.Linear({width}, {width}) for _ in range({layers})])
+
+    def forward(self, x):
+        for layer in self.l:
+            x = torch.softmax(layer(x), dim=1)
+        return x
+
+
+def get_inputs():
+    return [torch.randn({rows}, {width})]
+
+
+def get_init_inputs():
+    return []
+""")
     return spec_for(COMPOSER, compose(capture(load_problem(str(path))), DEVICE), DEVICE)
 
 
