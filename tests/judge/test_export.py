@@ -174,6 +174,32 @@ def test_a_graph_is_recorded_once_on_memory_of_its_own_and_replayed_for_any_call
     assert not torch.equal(results[0], results[1])
 
 
+def test_a_recording_is_given_up_where_parameters_lie_elsewhere_or_numbers_change(layers):
+    problem, spec = layers
+    exported = loaded_text(model_new(problem, spec.emit(spec.naive | {"launch": "graph"}), arch="sm_90"))
+    model, cpu = exported["ModelNew"](), torch.device("cpu")
+
+    def moved(module):
+        module.c.weight.data = module.c.weight.data.clone()
+
+    def replaced(module):
+        module.w = torch.nn.Parameter(module.w.detach().clone())
+
+    def other_layer(module):
+        module.c = torch.nn.Conv2d(3, 4, 3, stride=2)
+
+    kept = exported["_Kept"]()
+    assert not kept.fits(model, [2], cpu)
+    for change in (moved, replaced, other_layer):
+        kept.remember(model, [2], cpu)
+        with torch.no_grad():
+            model.w.mul_(2.0)
+        assert kept.fits(model, [2], cpu)
+        assert not kept.fits(model, [3], cpu)
+        change(model)
+        assert not kept.fits(model, [2], cpu)
+
+
 def test_a_plan_without_a_graph_exports_nothing_of_one(layers):
     problem, spec = layers
     text = model_new(problem, spec.emit(spec.naive), arch="sm_90")
