@@ -6,11 +6,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from warpsmith.kernels.records import Buffer, Failure, LaunchPlan, LibraryStep
+from warpsmith.kernels.records import Buffer, Failure, LaunchPlan, LibraryStep, Outcome, VerifyReport
 from warpsmith.sandbox.backend import with_views
 from warpsmith.sandbox.cuda.bound import Bound, LaunchFailed, LaunchRefused
 from warpsmith.sandbox.cuda.library import LibraryError, library_call
 from warpsmith.sandbox.cuda.recording import Fixed, Recording, Replayed, key_of
+from warpsmith.tools.outcomes import verified
 
 PLAN = LaunchPlan(
     buffers={"t": Buffer(dtype="float32", shape=(4, 5))}, graph=True,
@@ -158,3 +159,13 @@ def test_other_parameters_numbers_and_layouts_need_another_recording():
     assert key_of(given) == key_of(dict(reversed(given.items())))
     others = [{"param:w": WEIGHT.clone()}, {"in1": 4}, {"in1": 3.0}, {"in0": torch.rand(3, 4).t()}]
     assert all(key_of(given) != key_of({**given, **other}) for other in others)
+
+
+def test_the_slot_that_asked_for_a_recording_is_at_fault_where_there_is_one():
+    failure = Failure(stage="launch", kind="capture", message="the steps cannot be recorded as a graph")
+    verdict = VerifyReport(
+        ok=False, verified_on="gpu:none", checks=0, error_ratio=None, max_abs_error=None, failure=failure
+    )
+    for slots, slot in (({"launch": "graph"}, "launch"), ({}, None)):
+        found = verified(Outcome(candidate="c", problem_hash="p", status="ok", slots=slots), verdict, (), "screen")
+        assert (found.status, found.failure.slot) == ("launch_error", slot)
