@@ -116,10 +116,12 @@ def breakdown(features: Iterable[LaunchFeatures], device: DeviceModel) -> tuple[
 
 
 def total_us(parts: Iterable[Breakdown]) -> float:
-    """Sum over the launches of a plan, or what the host takes to enqueue them all where that is longer: the device then
-    waits for the host between any two."""
-    parts = tuple(parts)
-    return max(sum(part.total_us for part in parts), sum(part.host_us for part in parts))
+    """The end of the last launch of a plan: each begins when the one before has ended and the host has enqueued it."""
+    enqueued = ended = 0.0
+    for part in parts:
+        enqueued += part.host_us
+        ended = max(ended, enqueued) + part.total_us
+    return ended
 
 
 def floor_us(region: AnyRegion, device: DeviceModel) -> float:

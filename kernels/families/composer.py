@@ -19,7 +19,7 @@ _EFFICIENCY = 0.8
 """Share of the device's peak at which a library is taken to run."""
 LAUNCH = "launch"
 """The slot that says how the plan's steps reach the device."""
-_KERNEL_HOST_US, _LIBRARY_HOST_US = 5.0, 12.0
+_KERNEL_HOST_US, _LIBRARY_HOST_US = 6.0, 15.0
 """What the host takes to enqueue a kernel through the driver's binding, and to call an ATen operator from Python: usual
 figures, not measured here."""
 
