@@ -27,9 +27,6 @@ class Device(Protocol):
     def finish(self) -> Failure | None:
         """Waits for the stream under the launch deadline."""
 
-    def forget(self) -> None:
-        """Enqueues writes over all that a kernel could find of earlier work."""
-
     def capturing(self) -> bool:
         """Whether what is enqueued now is recorded by somebody."""
 

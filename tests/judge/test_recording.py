@@ -35,9 +35,6 @@ class Repeating:
         self.events.append("finish")
         return self.ends
 
-    def forget(self) -> None:
-        self.events.append("forget")
-
     def capturing(self) -> bool:
         return self.within
 
