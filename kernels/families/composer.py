@@ -48,7 +48,7 @@ class ComposerFamily:
 
     def slots(self, region: AnyRegion, device: DeviceModel) -> tuple[Slot, ...]:
         """The slots of the kernels that are open, each with its kernel's number before it."""
-        found = [_LAUNCH_SLOT] if len(_composite(region).parts) > 1 else []
+        found = [_LAUNCH_SLOT] if _several_launches(_composite(region)) else []
         for number, kernel in _open(_composite(region)):
             own = self._families[kernel.family].slots(kernel.region, device)
             about = f"kernel {number} ({kernel.family})"
@@ -70,7 +70,7 @@ class ComposerFamily:
         for number, kernel in _open(_composite(region)):
             own = self._families[kernel.family].sensible(kernel.region, device)
             values |= {f"p{number}_{name}": value for name, value in own.items()}
-        if len(_composite(region).parts) > 1:
+        if _several_launches(_composite(region)):
             values[LAUNCH] = self._cheaper_launch(region, device, values)
         return values
 
@@ -161,6 +161,11 @@ def _wrapped(candidate: Candidate, number: int) -> str:
     for name in fixed_kernels(candidate):
         text = re.sub(rf"\b{name}\b", f"p{number}_{name}", text)
     return f"namespace p{number} {{\n{text}\n}}  // namespace p{number}"
+
+
+def _several_launches(whole: Composite) -> bool:
+    """A library may launch any number of kernels in one call: a recurrent layer, some for every point in time."""
+    return len(whole.parts) > 1 or any(isinstance(part, LibraryPart) for part in whole.parts)
 
 
 def _as_graph(values: Values) -> bool:

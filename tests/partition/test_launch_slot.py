@@ -104,14 +104,19 @@ def test_a_graph_is_carried_to_other_sizes(tmp_path: Path) -> None:
     assert there.plan.graph
 
 
-def test_one_part_alone_has_nothing_to_choose(tmp_path: Path) -> None:
+def test_a_library_call_alone_has_the_choice_and_a_kernel_alone_has_none(tmp_path: Path) -> None:
     path = tmp_path / "alone.py"
     path.write_text(
-        "import torch\n\n\nclass Model(torch.nn.Module):\n    def forward(self, a, b):\n        return a @ b\n\n\n"
+        "import torch\n\n\nclass Model(torch.nn.Module):\n    def forward(self, a, b):\n        return BODY\n\n\n"
         "def get_inputs():\n    return [torch.rand(8, 8), torch.rand(8, 8)]\n\n\n"
         "def get_init_inputs():\n    return []\n"
     )
-    spec = spec_for(COMPOSER, compose(capture(load_problem(str(path))), DEVICE), DEVICE)
-    assert len(spec.region.parts) == 1
-    assert "launch" not in spec.naive
-    assert not spec.emit(spec.sensible()).plan.graph
+    template = path.read_text()
+    found = []
+    for body in ("a @ b", "a * b"):
+        path.write_text(template.replace("BODY", body))
+        spec = spec_for(COMPOSER, compose(capture(load_problem(str(path))), DEVICE), DEVICE)
+        assert len(spec.region.parts) == 1
+        assert not spec.emit(spec.sensible()).plan.graph
+        found.append(spec.naive.get("launch"))
+    assert found == ["steps", None]
