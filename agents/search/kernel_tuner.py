@@ -36,7 +36,7 @@ class KernelTunerPolicy:
     so a search is resumed like any other."""
 
     strategy: str
-    _spaces: dict[SearchSpace, Any] = field(default_factory=dict, repr=False, compare=False)
+    _points: dict[SearchSpace, dict[str, Any]] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         try:
@@ -84,17 +84,19 @@ class KernelTunerPolicy:
         return list(dict.fromkeys(runner.wanted))
 
     def _space(self, space: SearchSpace, ground: Ground) -> Any:
-        """Kernel Tuner's form of a space: the places of values instead of values, and the points that are valid."""
+        """Kernel Tuner's form of a space: the places of values instead of values, and the points that are valid. Made
+        anew for every run: what it remembers of neighbours changes what strategies draw."""
         from kernel_tuner.searchspace import Searchspace
 
-        if space not in self._spaces:
+        if space not in self._points:
             points = ground.listed if ground.listed is not None else _sample(ground)
             names = [slot.name for slot in ground.grid.slots]
-            params = {name: list(range(size)) for name, size in zip(names, ground.grid.sizes, strict=True)}
-            cache = {",".join(map(str, point)): dict(zip(names, point, strict=True)) for point in points}
-            self._spaces.clear()
-            self._spaces[space] = Searchspace(None, None, None, from_cache={"tune_params": params, "cache": cache})
-        return self._spaces[space]
+            self._points.clear()
+            self._points[space] = {
+                "tune_params": {name: list(range(n)) for name, n in zip(names, ground.grid.sizes, strict=True)},
+                "cache": {",".join(map(str, point)): dict(zip(names, point, strict=True)) for point in points},
+            }
+        return Searchspace(None, None, None, from_cache=self._points[space])
 
 
 def kernel_tuner_policy(name: str) -> KernelTunerPolicy:

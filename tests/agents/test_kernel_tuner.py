@@ -1,4 +1,4 @@
-"""Kernel Tuner's strategies as policies: refused where it is not installed, resumable and never repeating where it is."""
+"""Kernel Tuner's strategies as policies: refused where it is not installed, else resumable and never repeating."""
 
 import importlib.util
 
