@@ -80,6 +80,8 @@ class Breakdown:
     fits."""
     waves: float
     occupancy: Occupancy
+    host_us: float = 0.0
+    """What the host takes to enqueue it, while the device may work on what came before."""
 
 
 def estimate_us(spec: KernelSpec, values: Values, report: CompileReport | None = None) -> float:
@@ -114,8 +116,12 @@ def breakdown(features: Iterable[LaunchFeatures], device: DeviceModel) -> tuple[
 
 
 def total_us(parts: Iterable[Breakdown]) -> float:
-    """Sum over the launches of a plan."""
-    return sum(part.total_us for part in parts)
+    """The end of the last launch of a plan: each begins when the one before has ended and the host has enqueued it."""
+    enqueued = ended = 0.0
+    for part in parts:
+        enqueued += part.host_us
+        ended = max(ended, enqueued) + part.total_us
+    return ended
 
 
 def floor_us(region: AnyRegion, device: DeviceModel) -> float:
@@ -127,7 +133,7 @@ def _launch(launch: LaunchFeatures, device: DeviceModel) -> Breakdown:
     held = occupancy(device, threads=launch.threads, registers=launch.registers, shared_bytes=launch.shared_bytes)
     start = device.launch_us
     if held.blocks_per_sm == 0 or launch.blocks <= 0:
-        return Breakdown(launch.kernel, inf, start, {}, "impossible", inf, held)
+        return Breakdown(launch.kernel, inf, start, {}, "impossible", inf, held, launch.host_us)
     room = held.blocks_per_sm * device.sms
     full, rest = divmod(launch.blocks, room)
     running, terms = 0.0, dict.fromkeys(TERMS, 0.0)
@@ -138,7 +144,7 @@ def _launch(launch: LaunchFeatures, device: DeviceModel) -> Breakdown:
             terms = {name: terms[name] + 1e6 * times * wave.terms[name] for name in TERMS}
     running *= 1e6
     bound = "launch" if start > running else max(terms, key=lambda name: terms[name])
-    return Breakdown(launch.kernel, start + running, start, terms, bound, launch.blocks / room, held)
+    return Breakdown(launch.kernel, start + running, start, terms, bound, launch.blocks / room, held, launch.host_us)
 
 
 @dataclass(frozen=True, slots=True)

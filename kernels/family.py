@@ -56,6 +56,8 @@ class LaunchFeatures:
     """Per thread: registers stored to and loaded from local memory."""
     independent: int = 1
     """Instructions of a thread that typically do not wait for each other."""
+    host_us: float = 0.0
+    """Microseconds that the host takes to enqueue the launch; 0 where the launch is alone in its plan."""
 
 
 class Family(Protocol):
