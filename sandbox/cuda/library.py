@@ -115,11 +115,8 @@ def _convolution(target: torch.Tensor, arguments: Mapping[str, Any]) -> None:
     """As eager does it. Where that is cuDNN's forward convolution, the result needs no copy."""
     if target.is_cuda and _by_cudnn(arguments):
         cudnn: Any = torch.backends.cudnn
-        transposed = arguments["transposed"]
-        into = torch.ops.aten.cudnn_convolution_transpose.out if transposed else torch.ops.aten.cudnn_convolution.out
-        more = ("output_padding",) if transposed else ()
-        names = ("weight", "padding", *more, "stride", "dilation", "groups")
-        into(
+        names = ("weight", "padding", "stride", "dilation", "groups")
+        torch.ops.aten.cudnn_convolution.out(
             arguments["input"], *(arguments[name] for name in names), cudnn.benchmark, cudnn.deterministic,
             cudnn.allow_tf32, out=target,
         )  # fmt: skip
@@ -128,7 +125,8 @@ def _convolution(target: torch.Tensor, arguments: Mapping[str, Any]) -> None:
 
 
 def _by_cudnn(arguments: Mapping[str, Any]) -> bool:
-    if arguments.get("bias") is not None:
+    if arguments.get("bias") is not None or arguments["transposed"]:
+        # ATen's `out=` of the transposed one computes and copies.
         return False
     select: Any = getattr(torch._C, "_select_conv_backend", None)
     if select is None:
@@ -137,4 +135,4 @@ def _by_cudnn(arguments: Mapping[str, Any]) -> bool:
         "input", "weight", "bias", "stride", "padding", "dilation", "transposed", "output_padding", "groups",
     )  # fmt: skip
     chosen = select(*(arguments[name] for name in names))
-    return getattr(chosen, "name", "") == ("CudnnTranspose" if arguments["transposed"] else "Cudnn")
+    return getattr(chosen, "name", "") == "Cudnn"
