@@ -47,8 +47,9 @@ static __device__ __forceinline__ P* ring(unsigned char* partials, const Seat& s
     const long long row = (long long)(seat.team * STAGES + stage) * RING + (int)(turn % RING);
     return reinterpret_cast<P*>(partials + row * seat.blocks * PARTIAL_BYTES);
 }
-static __device__ __forceinline__ int* counter(int* counters, const Seat& seat, int stage) {
-    return counters + (seat.team * STAGES + stage) * COUNTER_STRIDE;
+// Of each place in the ring its own: a block may publish its next turn's before others have published this one's.
+static __device__ __forceinline__ int* counter(int* counters, const Seat& seat, int stage, Row turn) {
+    return counters + (seat.team * STAGES + stage) * COUNTER_STRIDE + (int)(turn % RING);
 }
 template <int STAGE, class P>
 static __device__ __forceinline__ void publish(unsigned char* partials, int* counters, const Seat& seat, Row turn, P mine) {
@@ -58,7 +59,7 @@ static __device__ __forceinline__ void publish(unsigned char* partials, int* cou
     if (threadIdx.x == 0) {
         ring<P>(partials, seat, STAGE, turn)[seat.rank] = mine;
         __threadfence();
-        atomicAdd(counter(counters, seat, STAGE), 1);
+        atomicAdd(counter(counters, seat, STAGE, turn), 1);
     }
 }
 // All blocks of a cooperative launch run, so those that are waited for come.
@@ -66,8 +67,8 @@ template <int STAGE, class P>
 static __device__ __forceinline__ P collect(unsigned char* partials, int* counters, const Seat& seat, Row turn) {
     __shared__ P scratch[SCRATCH];
     if (threadIdx.x == 0) {
-        const int all = ((int)turn + 1) * seat.blocks;
-        while (*(volatile int*)counter(counters, seat, STAGE) < all) {}
+        const int all = ((int)(turn / RING) + 1) * seat.blocks;
+        while (*(volatile int*)counter(counters, seat, STAGE, turn) < all) {}
         __threadfence();
     }
     __syncthreads();

@@ -1,7 +1,8 @@
-"""Owns the slab family: rows too long for a block or a cluster, swept again while L2 or the whole grid still holds them."""
+"""Owns the slab family: rows too long for a block or a cluster, swept again while L2 or the grid still holds them."""
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -11,7 +12,9 @@ from warpsmith.kernels.assemble import assemble, load_template, render
 from warpsmith.kernels.composite import AnyRegion
 from warpsmith.kernels.device import DeviceModel
 from warpsmith.kernels.families import common, row_sweeps
+from warpsmith.kernels.families.row_access import Reading
 from warpsmith.kernels.families.row_choices import Choices, ChoiceSpace, bounded, refuse_reduction, space_of
+from warpsmith.kernels.families.row_layout import compute_bytes
 from warpsmith.kernels.families.row_state import state_context
 from warpsmith.kernels.families.slab_cost import KERNEL, least_registers, slab_features, wanted_registers
 from warpsmith.kernels.families.slab_layout import (
@@ -74,12 +77,10 @@ class SlabFamily:
         region = common.normalised(region)
         if len(row_sweeps.take_apart(region).all) < 2:
             return "one sweep is all there is: nothing waits for a second"
-        if region.kept_size * region.reduced_size < 2 * region.reduced_size and region.reduced_size < 32:
-            return "a row of a few elements has no slices"
         return None
 
     def pays(self, region: AnyRegion, device: DeviceModel) -> bool:
-        """Whether rows are so long that a search should look at this family: no more than a few fit on chip."""
+        """Whether a search should look at this family: rows too long for a block, yet L2 holds one."""
         if device.sms < 2 or self.refuse(region) is not None:
             return False
         facts = slab_facts(_region(region))
@@ -185,8 +186,8 @@ def _sensible(region: Region, facts: SlabFacts, device: DeviceModel, choices: Ch
     base |= _threads(region, facts, device, base)
     most = max(int(teams) for teams in choices["teams"])
     for overlap, residency, fewest in (
-        ("none", "shared", min(2, most)), ("rows", "shared", 1), ("none", "cached", min(2, most)), ("rows", "cached", 1),
-        ("none", "shared", 1), ("none", "cached", 1),
+        ("none", "shared", min(2, most)), ("rows", "shared", 1), ("none", "cached", min(2, most)),
+        ("rows", "cached", 1), ("none", "shared", 1), ("none", "cached", 1),
     ):  # fmt: skip
         if overlap not in choices["overlap"] or residency not in choices["residency"]:
             continue
@@ -233,10 +234,11 @@ def _context(region: Region, layout: SlabLayout) -> dict[str, Any]:
     """Template context: the shared sweeps, and what a block may keep of a row."""
     parts, parameters = row_sweeps.take_apart(region), _parameters(region)
     context = state_context(region, parts, keeps=True)
-    facts, before, offset = slab_facts(region), {}, 0
+    facts, offset = slab_facts(region), 0
+    before: dict[str, int] = {}
     for load in parts.resident:
         before[load.var] = offset
-        offset += _bytes_of(load.dtype)
+        offset += compute_bytes(load.dtype)
     sweeps = [*context["sweeps"], *([context["post"]] if context["post"] else [])]
     for number, sweep in enumerate(sweeps):
         again = {load["var"] for later in sweeps[number + 1 :] for load in later["loads"]}
@@ -251,14 +253,8 @@ def _context(region: Region, layout: SlabLayout) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _bytes_of(dtype: str) -> int:
-    from warpsmith.kernels.families.row_layout import compute_bytes
-
-    return compute_bytes(dtype)
-
-
-def _hint(view: Any, again: set[str], resident: dict[str, int]) -> str:
+def _hint(view: Reading, again: set[str], resident: Container[str]) -> str:
     """The last read of what only this row needs may be dropped from L2; with the row in shared memory, the first."""
     if view.var not in resident:
-        return str(view.hint)
+        return view.hint
     return "RESIDENT ? CACHE_HINT : hint_default" if view.var in again else "CACHE_HINT"

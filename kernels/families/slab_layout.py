@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from warpsmith.kernels import codegen
 from warpsmith.kernels.device import DeviceModel
+from warpsmith.kernels.families import row_sweeps
 from warpsmith.kernels.families.global_layout import GlobalFacts, global_facts
 from warpsmith.kernels.families.row_choices import Choices
 from warpsmith.kernels.families.row_layout import facts_of
@@ -75,8 +76,6 @@ class SlabLayout:
 @lru_cache(maxsize=256)
 def slab_facts(region: Region) -> SlabFacts:
     """Facts of a normalised region."""
-    from warpsmith.kernels.families import row_sweeps
-
     facts, resident = facts_of(region), row_sweeps.take_apart(region).resident
     written = sum(store.numel * codegen.ITEM_BYTES[store.dtype] for store in region.stores)
     return SlabFacts(
@@ -119,10 +118,11 @@ def stays_in_cache(facts: SlabFacts, device: DeviceModel, layout: SlabLayout) ->
 
 def slab_choices(facts: SlabFacts, device: DeviceModel) -> Choices:
     """Every value that can make sense, before the space is bounded."""
-    rows, widest = facts.rows, facts.rows.widest
+    rows = facts.rows
     room = device.sms * device.shared_per_sm
-    fit = max(room // max(1, rows.size * facts.kept_bytes), int(CACHE_SHARE * device.l2_bytes) // max(1, facts.again_bytes))
-    teams = [count for count in TEAMS if count <= min(fit, rows.kept, device.sms)][-4:]
+    on_chip = room // max(1, rows.size * facts.kept_bytes)
+    in_cache = int(CACHE_SHARE * device.l2_bytes) // max(1, facts.again_bytes)
+    teams = [count for count in TEAMS if count <= min(max(on_chip, in_cache), rows.kept, device.sms)][-4:]
     return {
         "block": (128, 256, 512),
         "grid": (1, 2, 4),
@@ -130,7 +130,7 @@ def slab_choices(facts: SlabFacts, device: DeviceModel) -> Choices:
         "residency": ("cached", "shared") if rows.size * facts.kept_bytes <= room else ("cached",),
         "overlap": ("none", "rows") if rows.kept > 1 else ("none",),
         "order": ("forward", "backward"),
-        "vector": tuple(width for width in (1, 2, 4, 8) if width in (1, widest)),
+        "vector": tuple(sorted({1, rows.widest})),
         "cache_hint": ("default", "streaming"),
         "unroll": (1, 2, 4),
         "accumulators": (1, 2),
