@@ -96,7 +96,7 @@ def bench(
     filter_: FilterOpt = None,
     device: DeviceOpt = DeviceChoice.auto,
     gpus: Annotated[str | None, typer.Option("--gpus", help="Which GPUs, e.g. 0,1 (default: the first).")] = None,
-    seats: SeatsOpt = 2,
+    seats: SeatsOpt = 3,
     arch: ArchOpt = None,
     mode: ModeOpt = Mode.eval,
     policy: PolicyOpt = "builtin",

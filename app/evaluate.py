@@ -54,7 +54,7 @@ def _checked(settings: EvaluateSettings) -> Settings:
     if crew_of(settings.policy) is not None:
         raise UserError(f"{settings.policy}: models are asked of kernels alone; name a policy that needs none")
     make_policy(settings.policy)
-    at = _budgets(settings.at)
+    at = budgets(settings.at)
     files = table_files(settings.tables)
     known = {table_name(path): path for path in files}
     for name in settings.only:
@@ -80,7 +80,8 @@ def _can_be_searched(path: Path, *, alone: bool) -> bool:
     return True
 
 
-def _budgets(text: str) -> tuple[int, ...]:
+def budgets(text: str) -> tuple[int, ...]:
+    """`25,50,100,200`, ascending. UserError for what is no number of evaluations."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and int(part) > 0 for part in parts):
         raise UserError(f"--at {text!r}: write numbers of evaluations, e.g. --at 25,50,100,200")

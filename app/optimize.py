@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from math import isfinite
 from pathlib import Path
@@ -39,6 +39,7 @@ from warpsmith.tools.workers import Notify
 
 RENEWABLE = ("budget", "verdicts", "minutes", "max_cost", "max_tokens", "max_calls", "price", "counters")
 """Settings that a resumed run may be given anew."""
+First = Callable[[Evaluator], Awaitable[None]]
 NOTHING_VERIFIED = 1
 BUDGET_ENDED = 3
 
@@ -159,9 +160,10 @@ def optimize_bench(
     display: Display,
     policy: Policy | None = None,
     start: Start | None = None,
+    first: First | None = None,
 ) -> Finished:
     """Searches an opened problem, from a kernel that is there where one is given, and leaves `best/` in its run folder.
-    `policy` stands for the one that is named."""
+    `policy` stands for the one that is named; `first` is done before any candidate is judged."""
     given = start.candidate(bench.operands, scratch_bytes=bench.foreign.scratch_bytes) if start else None
     if policy is not None:
         specs = specs_or_none(bench, writes=isinstance(policy, Writer))
@@ -184,7 +186,7 @@ def optimize_bench(
                 specs, store, roof_for(specs, bench.machine), _phases(display), counters=settings.counters
             )
             means = means_for(bench, specs, opened)
-            result = asyncio.run(_search(evaluator, means, specs, store, settings, display))
+            result = asyncio.run(_search(evaluator, means, specs, store, settings, display, first))
         if result.best is not None:
             store.write_best(store.get_candidate(result.best.candidate), result.best)
         write_extras(store, result.best is not None, display)
@@ -239,6 +241,7 @@ async def _search(
     store: RunStore,
     settings: OptimizeSettings,
     display: Display,
+    first: First | None,
 ) -> SearchResult:
     wanted = SearchSettings(
         policy=settings.policy, budget=settings.budget, full_verdicts=settings.verdicts, minutes=settings.minutes,
@@ -250,6 +253,8 @@ async def _search(
         if evaluator.isolation is not None:
             facts = store.manifest().model_copy(update={"isolation": evaluator.isolation.document()})
             store.write_manifest(facts)
+        if first is not None:
+            await first(evaluator)
         return await run_search(list(specs.values()), evaluator, store, wanted, display.event, means=means)
 
 

@@ -9,14 +9,14 @@ from warpsmith.sandbox.cuda.deadline import launch_timeout_s
 from warpsmith.sandbox.cuda.memory import limit_bytes
 from warpsmith.sandbox.isolation.policy import requested
 from warpsmith.sandbox.nvrtc import LIBRARY_VARIABLE, load_nvrtc
-from warpsmith.tools.lease import seats
+from warpsmith.tools.lease import companions
 
 
 def check_variables() -> None:
     """UserError for the first variable whose value cannot be used; with or without a GPU."""
     limit_bytes()
     launch_timeout_s()
-    seats()
+    companions()
     requested()
     if os.environ.get(LIBRARY_VARIABLE):
         try:

@@ -2,7 +2,8 @@
 
 WarpsmithError
 ├── UserError             the user's input is wrong: shown without traceback, exit code 2
-│   └── NotYetError       legal input that no family covers yet: names the node, exit code 2
+│   ├── NotYetError       legal input that no family covers yet: names the node, exit code 2
+│   └── OutOfMemory       the problem does not fit into the memory that may be used
 ├── EnvironmentError_     this machine cannot do it (no NVRTC, no driver): exit code 4
 ├── SandboxError          a worker process failed in a way that says nothing about the candidate
 │   ├── WorkerDied        the process ended without an answer
@@ -30,6 +31,10 @@ class UserError(WarpsmithError):
 
 class NotYetError(UserError):
     """Legal input that nothing here covers yet. The message names the node or the feature."""
+
+
+class OutOfMemory(UserError):
+    """The problem does not fit into the memory that may be used. The message says how to make it smaller."""
 
 
 class EnvironmentError_(WarpsmithError):

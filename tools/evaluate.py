@@ -28,6 +28,7 @@ from warpsmith.tools.workers import Notify, Workers
 
 if TYPE_CHECKING:
     from warpsmith.tools.foreign import Foreign
+    from warpsmith.tools.measurement.baseline_jobs import Timed
     from warpsmith.tools.measurement.timing import Samples
     from warpsmith.tools.verification.audit import Audit
 
@@ -164,6 +165,21 @@ class Evaluator:
             found = audit.Audit.model_validate(reply)
             audit.keep(found)
         return found
+
+    async def time_baselines(self, modes: Sequence[str], *, timeout_s: float) -> list[Timed]:
+        """Times the module's own forms next to eager, in the process that judges its candidates: inputs and what
+        torch.compile made serve both."""
+        from warpsmith.tools.measurement.baseline_jobs import Timed
+
+        payload = {
+            "problem": self.problem.model_dump(mode="json"), "modes": list(modes),
+            "target": self.target.model_copy(update={"index": 0}).model_dump(mode="json"),
+        }  # fmt: skip
+        async with self._workers.borrow() as worker:
+            reply = await worker.call(
+                "warpsmith.tools.measurement.baseline_jobs:time_job", payload, timeout_s=timeout_s
+            )
+        return [Timed.model_validate(one) for one in reply]
 
     def _lookup(self, candidate_id: str, level: Level) -> Outcome | None:
         if self.store is not None:

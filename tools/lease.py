@@ -6,23 +6,32 @@ import asyncio
 import os
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from warpsmith.kernels.environment import positive_number
 
 VARIABLE = "WARPSMITH_GPU_SEATS"
 """Environment variable: how many runs share the GPU, each with its part of the memory. `bench` sets it for its own."""
+LANES = "WARPSMITH_GPU_LANES"
+"""Environment variable: how many processes of a suite may have a context on the GPU, idle while one of them times."""
 _STEP_S = 0.05
 _AGAIN_S = 30.0
 """A suite takes a process for lost that says nothing for very long."""
 
 Notify = Callable[[str, dict[str, Any]], None]
+Place = Literal["seat", "large", "none"]
 
 
 def seats() -> int | None:
     """How many runs of a suite share a GPU; None where a run has it to itself."""
     found = positive_number(VARIABLE, "give a whole number of at least 1, or unset it", least=1.0)
     return None if found is None else int(found)
+
+
+def companions() -> int:
+    """How many other processes on the GPU are no strangers."""
+    found = positive_number(LANES, "give a whole number of at least 1, or unset it", least=1.0)
+    return max(seats() or 1, int(found or 1)) - 1
 
 
 class Lease:
@@ -32,16 +41,19 @@ class Lease:
         self._uuid = uuid
         self._handles: list[int] = []
 
-    async def take(self, notify: Notify | None, *, seat: bool = True) -> None:
+    async def take(self, notify: Notify | None, *, place: Place = "seat") -> None:
         """Waits for the device, saying so now and then. Runs that share it exclude those that want it whole, and wait
-        for a seat unless `seat` says that they hold little for moments only."""
+        for one of the seats; `none` for those that hold little, `large` for the one that holds more beside the
+        seats."""
         from warpsmith.sandbox.cuda.lock import take
 
         count = seats()
         try:
             await self._first([("run", count is not None)], notify, take)
-            if count is not None and seat:
+            if count is not None and place == "seat":
                 await self._first([(f"seat{number}", False) for number in range(count)], notify, take)
+            if count is not None and place == "large":
+                await self._first([("large", False)], notify, take)
         except BaseException:
             self.give_back()
             raise

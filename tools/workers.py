@@ -16,6 +16,8 @@ from warpsmith.tools.lease import Lease
 from warpsmith.tools.runner_policy import runner_policy
 from warpsmith.tools.target import Target
 
+COMPILE_THREADS = "TORCHINDUCTOR_COMPILE_THREADS"
+"""Environment variable: how many processes torch.compile uses."""
 Notify = Callable[[str, dict[str, Any]], None]
 
 
@@ -80,14 +82,15 @@ class Workers:
 def preload_modules(target: Target) -> tuple[str, ...]:
     """What the nursery imports before it forks. None of it may initialise CUDA."""
     common = ("torch", "warpsmith.tools.verification.verify")
-    where = (
-        # torch's seeding enters its compiler: imported by a runner it would cost seconds, and keep the frames that were
-        # on the stack, with gigabytes of inputs in them.
-        ("?cupy", "?torch._dynamo", "warpsmith.tools.measurement.timing")
-        if target.kind == "gpu"
-        else ("warpsmith.sandbox.emulator.backend",)
-    )
-    return (*common, *where)
+    if target.kind != "gpu":
+        return (*common, "warpsmith.sandbox.emulator.backend")
+    # torch's seeding enters its compiler: imported by a runner it would cost seconds, and keep the frames that were
+    # on the stack, with gigabytes of inputs in them.
+    found: tuple[str, ...] = (*common, "?cupy", "?torch._dynamo", "warpsmith.tools.measurement.timing")
+    if os.environ.get(COMPILE_THREADS) == "1":
+        # The rest of the compiler: with more threads its import would start a pool of processes.
+        found = (*found, "?triton", "?torch._inductor.compile_fx", "warpsmith.tools.measurement.baseline_jobs")
+    return found
 
 
 def worker_environment(target: Target) -> dict[str, str]:

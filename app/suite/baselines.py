@@ -1,10 +1,12 @@
-"""Baselines of one problem: looked up by what they depend on, else compiled and timed in a worker process."""
+"""Baselines of one problem: looked up by what they depend on, else compiled and timed, in a process of their own or in
+the one that judges the problem's candidates."""
 
 from __future__ import annotations
 
 import asyncio
 import importlib.metadata
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,9 @@ from warpsmith.sandbox.cuda.facts import identity
 from warpsmith.sandbox.cuda.memory import VARIABLE
 from warpsmith.sandbox.worker import Worker
 from warpsmith.tools.compile_cache import default_cache_dir
-from warpsmith.tools.lease import Lease
-from warpsmith.tools.measurement.baseline_jobs import Timed, out_of_memory
+from warpsmith.tools.evaluate import Evaluator
+from warpsmith.tools.lease import Lease, Place
+from warpsmith.tools.measurement.baseline_jobs import MEMORY, Timed, out_of_memory
 from warpsmith.tools.measurement.baseline_records import (
     MAX_AUTOTUNE,
     BaselineFolder,
@@ -28,7 +31,7 @@ from warpsmith.tools.measurement.baseline_records import (
 )
 from warpsmith.tools.runner_policy import runner_policy
 from warpsmith.tools.runs.store import utc_now
-from warpsmith.tools.workers import preload_modules, worker_environment
+from warpsmith.tools.workers import COMPILE_THREADS, preload_modules, worker_environment
 
 _TIMEOUT_S = 600.0
 _AUTOTUNE_S = 840.0
@@ -36,6 +39,8 @@ _AUTOTUNE_S = 840.0
 Call = Callable[[Bench, str, list[str], dict[str, str]], Coroutine[Any, Any, Any]]
 """Runs a job (its name, the modes, variables of its process) for a problem in a worker process."""
 _JOBS = "warpsmith.tools.measurement.baseline_jobs"
+LARGE_JOB = "compile_job with more memory"
+JOBS = {"compile_job": "compile_job", "time_job": "time_job", LARGE_JOB: "compile_job"}
 
 
 def measure(job: BaselineJob, desk: Desk, display: Display, call: Call | None = None) -> Reply:
@@ -51,11 +56,12 @@ def measure(job: BaselineJob, desk: Desk, display: Display, call: Call | None = 
     known = {mode: found for mode, key in keys.items() if (found := folder.get(key)) is not None}
     try:
         if job.kind == "compile":
-            return _compiled(bench, [mode for mode in keys if not _is_warm(keys[mode])], keys, display, call)
+            cold = [mode for mode in keys if not _is_warm(keys[mode])]
+            return _compiled(desk, bench, cold, keys, display, call)
         missing = [mode for mode in keys if mode not in known]
         if not missing:
             return Reply(baselines=tuple(known.values()))
-        memory = {VARIABLE: desk.whole_memory} if job.last else {}
+        memory = {VARIABLE: desk.shares.whole} if job.last else {}
         display.phase(f"timing {', '.join(missing)}")
         timed = [Timed.model_validate(one) for one in asyncio.run(call(bench, "time_job", missing, memory))]
     except UserError as error:
@@ -64,7 +70,37 @@ def measure(job: BaselineJob, desk: Desk, display: Display, call: Call | None = 
         return Reply(baselines=tuple(known.values()), short_of_memory=again, failure=None if again else str(error))
     except (EnvironmentError_, SandboxError) as error:
         return Reply(baselines=tuple(known.values()), failure=str(error))
-    return _kept(job, timed, keys, folder, list(known.values()))
+    measured = _kept(timed, keys, folder, give_up=job.last)
+    return Reply(baselines=(*known.values(), *measured), short_of_memory=out_of_memory(timed) and not job.last)
+
+
+@dataclass(slots=True)
+class TimedFirst:
+    """Times baselines at the beginning of a search; what cannot be timed there stays open."""
+
+    bench: Bench
+    modes: tuple[str, ...]
+    folder: Path
+    last: bool
+    """Whether a mode that does not fit into the memory is given up."""
+    display: Display
+    records: tuple[BaselineRecord, ...] = ()
+
+    async def __call__(self, evaluator: Evaluator) -> None:
+        """As a search has its first step done."""
+        folder = BaselineFolder(self.folder)
+        keys = {mode: key_of(self.bench, mode) for mode in self.modes}
+        known = {mode: found for mode, key in keys.items() if (found := folder.get(key)) is not None}
+        self.records = tuple(known.values())
+        missing = [mode for mode in keys if mode not in known]
+        if not missing:
+            return
+        self.display.phase(f"timing {', '.join(missing)}")
+        try:
+            timed = await evaluator.time_baselines(missing, timeout_s=_TIMEOUT_S)
+        except (UserError, SandboxError):
+            return
+        self.records = (*self.records, *_kept(timed, keys, folder, give_up=self.last))
 
 
 def key_of(bench: Bench, mode: str) -> BaselineKey:
@@ -75,24 +111,31 @@ def key_of(bench: Bench, mode: str) -> BaselineKey:
     )  # fmt: skip
 
 
-def _compiled(bench: Bench, modes: list[str], keys: dict[str, BaselineKey], display: Display, call: Call) -> Reply:
-    """Compiles what this machine's cache does not hold yet."""
-    if not modes:
-        return Reply()
-    display.phase(f"compiling {', '.join(modes)}")
-    failed = asyncio.run(call(bench, "compile_job", modes, {}))
-    for mode in modes:
-        if mode not in failed:
-            _mark(keys[mode])
+def _compiled(
+    desk: Desk, bench: Bench, modes: list[str], keys: dict[str, BaselineKey], display: Display, call: Call
+) -> Reply:
+    """Compiles what this machine's cache does not hold yet; with more memory what did not fit into a little."""
+    for job, memory in (("compile_job", desk.shares.small), (LARGE_JOB, desk.shares.large)):
+        if not modes:
+            break
+        display.phase(f"compiling {', '.join(modes)}")
+        try:
+            failed = asyncio.run(call(bench, job, modes, {VARIABLE: memory}))
+        except UserError as error:
+            failed = dict.fromkeys(modes, str(error))
+        for mode in modes:
+            if mode not in failed:
+                _mark(keys[mode])
+        modes = [mode for mode in modes if MEMORY in failed.get(mode, "").lower()]
     return Reply()
 
 
 def _kept(
-    job: BaselineJob, timed: list[Timed], keys: dict[str, BaselineKey], folder: BaselineFolder,
-    known: list[BaselineRecord],
-) -> Reply:  # fmt: skip
-    """Keeps what was measured. What did not fit is tried again with more memory, unless this was the last try."""
-    again = out_of_memory(timed) and not job.last
+    timed: list[Timed], keys: dict[str, BaselineKey], folder: BaselineFolder, *, give_up: bool
+) -> list[BaselineRecord]:
+    """Keeps what was measured. What did not fit is left open for another try with more memory, unless it is given
+    up."""
+    again = out_of_memory(timed) and not give_up
     found = []
     for one in timed:
         if again and one.failure is not None:
@@ -103,7 +146,7 @@ def _kept(
         )  # fmt: skip
         folder.put(record)
         found.append(record)
-    return Reply(baselines=(*known, *found), short_of_memory=again)
+    return found
 
 
 async def _call(display: Display, bench: Bench, job: str, modes: list[str], environment: dict[str, str]) -> Any:
@@ -115,17 +158,18 @@ async def _call(display: Display, bench: Bench, job: str, modes: list[str], envi
     }  # fmt: skip
     if MAX_AUTOTUNE in modes:
         # It tries dozens of kernels an operator, on a sample of problems: more compilers than lanes pay here.
-        environment = environment | {"TORCHINDUCTOR_COMPILE_THREADS": "4"}
+        environment = environment | {COMPILE_THREADS: "4"}
     worker = Worker(
         preload=preload_modules(target), environment=worker_environment(target) | environment,
         policy=runner_policy(target, bench.problem.ref, bench.compiler.cache_dir),
     )  # fmt: skip
     lease = Lease(identity(target.index).uuid)
     async with worker:
-        await lease.take(lambda _, data: display.phase(data["text"]), seat=job == "time_job")
+        place: Place = "seat" if job == "time_job" else "large" if job == LARGE_JOB else "none"
+        await lease.take(lambda _, data: display.phase(data["text"]), place=place)
         try:
             timeout_s = _AUTOTUNE_S if MAX_AUTOTUNE in modes else _TIMEOUT_S
-            return await worker.call(f"{_JOBS}:{job}", payload, timeout_s=timeout_s)
+            return await worker.call(f"{_JOBS}:{JOBS[job]}", payload, timeout_s=timeout_s)
         finally:
             lease.give_back()
 

@@ -139,7 +139,8 @@ def _lanes(settings: SuiteSettings, folder: Path) -> list[Lane]:
     count = settings.workers or max(1, most)
     seats = min(settings.seats, -(-count // len(gpus))) if on_gpu else 1
     setup = Setup(
-        device=settings.device, arch=settings.arch, memory_shares=seats, policy=settings.policy, price=settings.price,
+        device=settings.device, arch=settings.arch, seats=seats, lanes=-(-count // len(gpus)), policy=settings.policy,
+        price=settings.price,
         capped=settings.max_cost is not None or settings.problem_max_cost is not None,
         jobs=max(2, jobs // (seats * len(gpus))) if on_gpu else max(1, jobs // count),
         presence=str((folder / FILE).absolute()),

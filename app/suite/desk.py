@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -12,6 +12,7 @@ from warpsmith.agents.llm.accounts import Account, Caps
 from warpsmith.agents.llm.endpoint import endpoint
 from warpsmith.agents.llm.prices import Prices
 from warpsmith.agents.registry import crew_of
+from warpsmith.app.suite.shares import Shares
 from warpsmith.app.suite.wire import Setup
 from warpsmith.app.workbench import Bench, Machine, find_machine, versions
 from warpsmith.kernels.problem import load_problem
@@ -30,8 +31,7 @@ class Desk:
     machine: Machine
     compiler: Compiler
     jobs: int
-    whole_memory: str = ""
-    """The variable that bounds a worker's memory as it was before the GPU was shared; empty: all of it."""
+    shares: Shares = field(default_factory=Shares)
     _kept: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     @classmethod
@@ -39,10 +39,11 @@ class Desk:
         """Finds the machine. UserError or EnvironmentError_ where it, or the policy, cannot be used as asked."""
         _refuse_policy(setup)
         machine = find_machine(setup.device, setup.arch)
-        whole = os.environ.get(VARIABLE, "")
-        if machine.target.kind == "gpu" and setup.memory_shares > 1:
-            _hold_to_share(setup.memory_shares)
-        return cls(machine, Compiler(machine.target.arch, jobs=setup.jobs), setup.jobs, whole)
+        shares = Shares()
+        if machine.target.kind == "gpu":
+            shares = _shares(setup)
+            os.environ[VARIABLE] = shares.seat
+        return cls(machine, Compiler(machine.target.arch, jobs=setup.jobs), setup.jobs, shares)
 
     def __enter__(self) -> Self:
         self._kept.enter_context(self.compiler)
@@ -61,6 +62,16 @@ class Desk:
             "device": self.machine.label, "driver": self.machine.driver, "versions": versions(self.compiler)
         }  # fmt: skip
 
+    @contextlib.contextmanager
+    def whole_memory(self) -> Iterator[None]:
+        """While entered, workers that start may use all of the GPU's memory: no other lane uses any."""
+        before = os.environ.get(VARIABLE, "")
+        os.environ[VARIABLE] = self.shares.whole
+        try:
+            yield
+        finally:
+            os.environ[VARIABLE] = before
+
     def bench(self, path: str, overrides: Mapping[str, str], mode: str) -> Bench:
         """A problem on the lane's machine. UserError where the file is wrong."""
         problem = load_problem(path, overrides=overrides, mode="train" if mode == "train" else "eval")
@@ -78,6 +89,6 @@ def _refuse_policy(setup: Setup) -> None:
         Account(Caps(max_cost=0.0, prices=setup.price)).require_prices(served)
 
 
-def _hold_to_share(shares: int) -> None:
-    """Worker processes, which inherit the environment, take this part of the GPU's memory, as on a smaller card."""
-    os.environ[VARIABLE] = f"{(limit_bytes() or driver().memory(0)) / shares / 1e9:.3f}"
+def _shares(setup: Setup) -> Shares:
+    total = (limit_bytes() or driver().memory(0)) / 1e9
+    return Shares.of(total, seats=setup.seats, lanes=setup.lanes, whole=os.environ.get(VARIABLE, ""))

@@ -17,7 +17,9 @@ from typing import Any, Protocol
 from warpsmith.app.suite.wire import Job, Ready, Reply, Setup, Told
 from warpsmith.kernels.errors import EnvironmentError_, SandboxError, UserError
 from warpsmith.sandbox.spawn import spawn
+from warpsmith.tools.lease import LANES as LANES_VARIABLE
 from warpsmith.tools.lease import VARIABLE as SEATS_VARIABLE
+from warpsmith.tools.workers import COMPILE_THREADS
 
 Tell = Callable[[Told], None]
 _START_S = 300.0
@@ -122,9 +124,10 @@ class LaneProcess:
         if self.gpu is not None:
             visible = [one for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one]
             environment["CUDA_VISIBLE_DEVICES"] = visible[self.gpu] if self.gpu < len(visible) else str(self.gpu)
-        environment[SEATS_VARIABLE] = str(self._setup.memory_shares)
+        environment[SEATS_VARIABLE] = str(self._setup.seats)
+        environment[LANES_VARIABLE] = str(self._setup.lanes)
         # Lanes compile side by side: a pool of compilers in each would cost more than it saves.
-        environment.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+        environment.setdefault(COMPILE_THREADS, "1")
         # What the lane prints is read when it has died.
         environment["PYTHONUNBUFFERED"] = "1"
         return environment

@@ -1,4 +1,4 @@
-"""The order of work: baselines first, then one search a lane, until all is done, a budget ends or somebody stops it."""
+"""The order of work: in every lane a problem's baselines, then its search, until all is done or something ends it."""
 
 from __future__ import annotations
 
@@ -56,6 +56,8 @@ class Schedule:
     """Set, and replaced, whenever a problem is no longer under way."""
     _begun: dict[str, Spent] = field(default_factory=dict)
     """What was spent on problems before they were taken up now."""
+    _large: list[SuiteProblem] = field(default_factory=list)
+    """What wants more memory than a share."""
     _on_gpu: bool = False
     _crashes: int = 0
     """Problems that crashed since one that did not."""
@@ -73,10 +75,8 @@ class Schedule:
             self._on_gpu = ready.device.startswith("gpu:")
             if self.settings.baselines_only and not self._on_gpu:
                 raise EnvironmentError_("baselines are times of a GPU, and this machine offers none: warpsmith doctor")
-            if self._on_gpu:
-                # Also what is timed already: a search times its candidates next to what torch.compile made.
-                await self._baselines("compile", todo, ALWAYS)
             await self._search(todo)
+            await self._search_large()
             if self._on_gpu:
                 await self._measure_rest(manifest)
         finally:
@@ -149,8 +149,8 @@ class Schedule:
 
     # baselines
 
-    def _untimed(self, problem: SuiteProblem, modes: Sequence[str]) -> bool:
-        return any((problem.key, mode) not in self.folder.baselines for mode in modes)
+    def _untimed(self, problem: SuiteProblem, modes: Sequence[str]) -> tuple[str, ...]:
+        return tuple(mode for mode in modes if (problem.key, mode) not in self.folder.baselines)
 
     def _unmeasured(self, manifest: SuiteManifest) -> list[SuiteProblem]:
         """Problems some of whose baselines are to be measured and are not; none where there is no GPU."""
@@ -200,7 +200,9 @@ class Schedule:
         job = BaselineJob(
             kind=kind, problem=problem, mode=self.settings.mode, modes=modes, folder=self.baseline_folder, last=last
         )
+        began = time.monotonic()
         reply = await self._ask(lane, problem, job)
+        self.folder.event("baselines", key=problem.key, job=kind, seconds=round(time.monotonic() - began, 3))
         for record in reply.baselines:
             self.folder.keep_baseline(problem.key, record)
         if reply.failure is not None and not self._stopping.is_set():
@@ -216,19 +218,31 @@ class Schedule:
         if self.fault is not None:
             raise EnvironmentError_(f"{self.fault}; what was finished is kept: --resume {self.folder.folder}")
 
-    async def _lane(self, lane: Lane) -> None:
-        """One problem after another: its baselines, where they are not known, then the search."""
+    async def _search_large(self) -> None:
+        """Those that did not fit into a share of the memory: one at a time on each GPU, with all of it."""
+        self._waiting, self._large = deque(self._large), []
+        if not self._waiting or self._stopping.is_set():
+            return
+        self.show.stage("search with the whole memory", len(self._waiting))
+        first = {lane.gpu: lane for lane in reversed(self.lanes)}
+        await asyncio.gather(*(self._lane(lane, last=True) for lane in first.values()))
+
+    async def _lane(self, lane: Lane, *, last: bool = False) -> None:
+        """One problem after another: its baselines are compiled, then it is searched, which times them first."""
         while self._waiting and not self._stopping.is_set():
             problem = self._waiting.popleft()
-            if self._on_gpu and self._untimed(problem, ALWAYS):
-                await self._baseline(lane, problem, "time", ALWAYS)
+            if self._on_gpu:
+                # Also what is timed already: a search times its candidates next to what torch.compile made.
+                await self._baseline(lane, problem, "compile", ALWAYS)
             if self.settings.baselines_only:
+                if self._untimed(problem, ALWAYS):
+                    await self._baseline(lane, problem, "time", ALWAYS, last=last)
                 self.show.step(problem, "time")
                 continue
             grant = await self._granted(problem)
             if grant is None:
                 return
-            job = self._job(problem, grant)
+            job = self._job(problem, grant, last=last)
             self.folder.event("started", key=problem.key)
             reply = await self._tried(lane, problem, job)
             self._settle(problem, reply)
@@ -252,7 +266,7 @@ class Schedule:
             await _any_of(self._settled, self._stopping)
         return None
 
-    def _job(self, problem: SuiteProblem, grant: Grant) -> SearchJob:
+    def _job(self, problem: SuiteProblem, grant: Grant, *, last: bool = False) -> SearchJob:
         settings, before = self.settings, self._begun.get(problem.key, NOTHING)
         retried = problem.key in self.folder.rows and self.folder.rows[problem.key].status != "crashed"
         run = None if retried else self.folder.run_of(problem)
@@ -261,7 +275,8 @@ class Schedule:
             verdicts=settings.verdicts, counters=settings.counters, minutes=settings.problem_minutes,
             max_cost=None if grant.cost_usd is None else before.cost_usd + grant.cost_usd, price=settings.price,
             seed=settings.seed, home=str(self.folder.home(problem).resolve()),
-            resume=str(run.resolve()) if run is not None else None,
+            resume=str(run.resolve()) if run is not None else None, last=last,
+            untimed=self._untimed(problem, ALWAYS) if self._on_gpu else (), baselines=self.baseline_folder,
         )  # fmt: skip
 
     async def _tried(self, lane: Lane, problem: SuiteProblem, job: SearchJob) -> Reply:
@@ -331,6 +346,8 @@ class Schedule:
         self._purses.settle(problem.key, used.screened - before.screened, used.cost_usd - before.cost_usd)
         settled, self._settled = self._settled, asyncio.Event()
         settled.set()
+        for record in reply.baselines:
+            self.folder.keep_baseline(problem.key, record)
         if reply.machine is not None:
             self.fault = reply.machine
             self.ask_to_stop("machine")
@@ -339,6 +356,9 @@ class Schedule:
             self.folder.event("ended", key=problem.key, status=row.status)
             self.show.row(problem, row)
             self._count_crashes(row)
+        elif reply.short_of_memory:
+            self._large.append(problem)
+            self.folder.event("short_of_memory", key=problem.key)
         elif reply.stopped or self._stopping.is_set():
             self.folder.event("stopped", key=problem.key)
 

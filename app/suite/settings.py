@@ -57,7 +57,7 @@ class SuiteSettings:
     workers: int | None = None
     """Problems under way at once."""
     gpus: tuple[int, ...] = ()
-    seats: int = 2
+    seats: int = 3
     """Problems that keep references in one GPU's memory, each in its share: one compiles while another is judged."""
     jobs: int | None = None
     """Compilers side by side, of all workers together."""

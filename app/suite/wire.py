@@ -24,8 +24,10 @@ class Setup(Record):
     price: tuple[str, ...] = ()
     capped: bool = False
     """Whether models may cost so much and no more: their prices must be known then."""
-    memory_shares: int = 1
-    """The GPU's memory is shared by so many lanes."""
+    seats: int = 1
+    """So many problems are judged on one GPU at once."""
+    lanes: int = 1
+    """So many lanes use one GPU."""
 
 
 class Ready(Record):
@@ -55,6 +57,12 @@ class SearchJob(Record):
     """Where a new run folder is made."""
     resume: str | None
     """The run folder to go on with."""
+    last: bool = False
+    """Whether a problem that does not fit into this lane's share of the memory is refused."""
+    untimed: tuple[str, ...] = ()
+    """Baselines to time before the first candidate."""
+    baselines: str = ""
+    """The folder where they are kept."""
 
 
 class BaselineJob(Record):

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from pathlib import Path
 
 from warpsmith.app.display import Display
 from warpsmith.app.models_used import models_used
 from warpsmith.app.optimize import Finished, OptimizeSettings, optimize_bench
-from warpsmith.app.suite.baselines import measure
+from warpsmith.app.suite.baselines import TimedFirst, measure
 from warpsmith.app.suite.desk import Desk
 from warpsmith.app.suite.folder import newest_run
 from warpsmith.app.suite.records import ModelsUsed, ProblemRow, RowStatus
 from warpsmith.app.suite.wire import BaselineJob, Job, Reply, SearchJob
 from warpsmith.app.workbench import Bench
-from warpsmith.kernels.errors import EnvironmentError_, NotYetError, UserError, WarpsmithError
+from warpsmith.kernels.errors import EnvironmentError_, NotYetError, OutOfMemory, UserError, WarpsmithError
 from warpsmith.kernels.records import Outcome
 from warpsmith.tools.runs.store import RunStore
 
@@ -30,7 +31,13 @@ def work(job: Job, desk: Desk, display: Display) -> Reply:
     try:
         display.phase("reading")
         bench = desk.bench(job.problem.path, job.problem.overrides, job.mode)
-        finished = optimize_bench(bench, _settings(job), display)
+        first = TimedFirst(bench, job.untimed, Path(job.baselines), job.last, display) if job.untimed else None
+        with desk.whole_memory() if job.last else contextlib.nullcontext():
+            finished = optimize_bench(bench, _settings(job), display, first=first)
+    except OutOfMemory as error:
+        if not job.last and bench is not None and bench.machine.target.kind == "gpu":
+            return Reply(short_of_memory=True)
+        return Reply(row=_ended(job, bench, "refused", str(error)))
     except NotYetError as error:
         return Reply(row=_ended(job, bench, "not_planned", str(error)))
     except UserError as error:
@@ -39,7 +46,8 @@ def work(job: Job, desk: Desk, display: Display) -> Reply:
         return Reply(machine=str(error))
     except WarpsmithError as error:
         return Reply(failure=f"{type(error).__name__}: {error}"[:2000])
-    return reply_of(job, bench, finished)
+    reply = reply_of(job, bench, finished)
+    return reply.model_copy(update={"baselines": first.records}) if first is not None else reply
 
 
 def _settings(job: SearchJob) -> OptimizeSettings:

@@ -86,7 +86,8 @@ def test_a_race_that_the_gpu_wins_is_found_by_the_emulator(tmp_path):
             return (await judge.evaluate([kernels.candidate(source, step)], level="full"))[0]
 
     faulty = asyncio.run(body(RACE.replace("BARRIER", "")))
-    assert faulty.status == "wrong", (faulty.status, faulty.failure)
+    # On the device the race may be lost as early as in a check, or as late as in a timed run.
+    assert faulty.status in ("wrong", "suspicious"), (faulty.status, faulty.failure)
     fine = asyncio.run(body(RACE.replace("BARRIER", "__syncthreads();")))
     assert fine.status == "ok", fine.failure
     assert fine.shape_specific

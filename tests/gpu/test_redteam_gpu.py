@@ -1,5 +1,6 @@
 """The attacks of tests/redteam on a device, with their controls."""
 
+import sys
 import time
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
@@ -35,7 +36,7 @@ def findings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Finding]:
             entries |= {f"{attack.name} control": attack.honest for attack in group}
             begun = time.monotonic()
             said = judged(group[0].task, entries, Path(folder / name), compiler, Target(kind="gpu", arch=arch))
-            print(f"{name}: {len(entries)} candidates judged in {time.monotonic() - begun:.1f} s", flush=True)
+            sys.stdout.write(f"{name}: {len(entries)} candidates judged in {time.monotonic() - begun:.1f} s\n")
             return said
 
         # Runs take turns on the device; what they start with, processes and compiles, overlaps.

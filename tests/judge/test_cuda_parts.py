@@ -194,7 +194,7 @@ def test_those_that_time_nothing_share_a_device_until_somebody_waits_for_it_alon
 def test_a_suite_s_runs_share_a_gpu_and_others_have_it_whole(tmp_path, monkeypatch):
     monkeypatch.setenv("WARPSMITH_LOCKS", str(tmp_path))
     monkeypatch.setenv("WARPSMITH_GPU_SEATS", "2")
-    first, second, third, whole = (Lease("ab") for _ in range(4))
+    first, second, third, fourth, fifth, whole = (Lease("ab") for _ in range(6))
 
     async def taken(lease, **how):
         with contextlib.suppress(TimeoutError):
@@ -207,10 +207,13 @@ def test_a_suite_s_runs_share_a_gpu_and_others_have_it_whole(tmp_path, monkeypat
         assert await taken(second)
         assert not await taken(third)
         # Who holds little for moments needs no seat.
-        assert await taken(third, seat=False)
+        assert await taken(third, place="none")
+        # Beside the seats there is room for one that holds more.
+        assert await taken(fourth, place="large")
+        assert not await taken(fifth, place="large")
         monkeypatch.delenv("WARPSMITH_GPU_SEATS")
         assert not await taken(whole)
-        for one in (first, second, third):
+        for one in (first, second, third, fourth):
             one.give_back()
         assert await taken(whole)
         monkeypatch.setenv("WARPSMITH_GPU_SEATS", "1")
@@ -219,8 +222,8 @@ def test_a_suite_s_runs_share_a_gpu_and_others_have_it_whole(tmp_path, monkeypat
         # With one seat, those that hold little still go side by side.
         assert await taken(first)
         assert not await taken(second)
-        assert await taken(second, seat=False)
-        assert await taken(third, seat=False)
+        assert await taken(second, place="none")
+        assert await taken(third, place="none")
 
     asyncio.run(go())
     monkeypatch.setenv("WARPSMITH_GPU_SEATS", "none")

@@ -1,5 +1,6 @@
 """Baselines of one problem: kept once measured, tried again where memory was short, open where a process failed."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,10 @@ import pytest
 from support.problems import problem
 
 from warpsmith.app.display import QuietDisplay
-from warpsmith.app.suite.baselines import measure
+from warpsmith.app.suite.baselines import TimedFirst, measure
 from warpsmith.app.suite.desk import Desk
 from warpsmith.app.suite.problems import find_problems
+from warpsmith.app.suite.shares import Shares
 from warpsmith.app.suite.wire import BaselineJob, Setup
 from warpsmith.app.workbench import Bench
 from warpsmith.kernels.errors import UserError, WorkerDied
@@ -39,7 +41,7 @@ class Device:
         for failure in self.failures.values():
             if isinstance(failure, Exception):
                 raise failure
-        if job == "compile_job":
+        if job.startswith("compile_job"):
             return self.failures
         timed = [
             Timed(mode=mode, failure=str(self.failures[mode]))
@@ -83,6 +85,54 @@ def test_want_of_memory_is_no_verdict_before_the_whole_device_was_tried(desk: De
     assert not last.short_of_memory
     assert {one.mode: one.failure is None for one in last.baselines} == {"eager": True, "compile": False}
     assert device.asked[1] == ("time_job", ["compile"], {"WARPSMITH_GPU_MEMORY_GB": ""})
+
+
+def test_what_does_not_fit_into_little_memory_is_compiled_with_more(desk: Desk, tmp_path: Path) -> None:
+    desk.shares = Shares.of(150.0, seats=2, lanes=12)
+    assert [desk.shares.seat, desk.shares.small, desk.shares.large] == ["54.720", "1.200", "20.160"]
+    device = Device(compile="torch.compile failed: CUDA out of memory")
+    measure(job(tmp_path, "compile"), desk, QuietDisplay(), device)
+    assert device.asked == [
+        ("compile_job", ["compile"], {"WARPSMITH_GPU_MEMORY_GB": "1.200"}),
+        ("compile_job with more memory", ["compile"], {"WARPSMITH_GPU_MEMORY_GB": "20.160"}),
+    ]
+    # A module that torch.compile cannot take is no matter of memory.
+    device = Device(compile="torch.compile failed: graph break")
+    measure(job(tmp_path, "compile"), desk, QuietDisplay(), device)
+    assert len(device.asked) == 1
+
+
+class Judge:
+    """Stands for the evaluator of a search."""
+
+    def __init__(self, failure: Exception | None = None) -> None:
+        self.failure = failure
+        self.asked: list[list[str]] = []
+
+    async def time_baselines(self, modes: list[str], *, timeout_s: float) -> list[Timed]:
+        self.asked.append(list(modes))
+        if self.failure is not None:
+            raise self.failure
+        short = {"compile": "torch.compile failed: out of memory"}
+        return [Timed(mode=mode, samples=(2.0,), eager=(4.0,), failure=short.get(mode)) for mode in modes]
+
+
+def test_a_search_times_what_is_not_known_and_leaves_open_what_does_not_fit(desk: Desk, tmp_path: Path) -> None:
+    bench = desk.bench(str(tmp_path / "p.py"), {}, "eval")
+
+    def first(*, last: bool = False) -> TimedFirst:
+        return TimedFirst(bench, MODES, tmp_path / "kept", last, QuietDisplay())
+
+    def done(one: TimedFirst, judge: Judge) -> list[str]:
+        asyncio.run(one(judge))  # type: ignore[arg-type]
+        return [record.key.mode for record in one.records]
+
+    assert done(first(), Judge(WorkerDied("gone"))) == []
+    judge = Judge()
+    assert done(first(), judge) == ["eager"]
+    assert done(first(last=True), judge) == ["eager", "compile"]
+    assert done(first(), judge) == ["eager", "compile"]
+    assert judge.asked == [["eager", "compile"], ["compile"]]
 
 
 @pytest.mark.parametrize(("error", "again"), [(WorkerDied("gone"), False), (UserError("too large"), True)])

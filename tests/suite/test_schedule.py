@@ -198,12 +198,8 @@ def test_baselines_come_before_their_problem_s_search_and_are_measured_once(fold
     run(folder, lanes)
     for lane in lanes:
         kinds = [(job.problem.key, job.kind) for job in lane.jobs if getattr(job, "modes", ALWAYS) == ALWAYS]
-        # Everything is compiled before anything is timed: what is compiled runs, and would disturb.
-        compiled = [key for key, kind in kinds if kind == "compile"]
-        assert [kind for _, kind in kinds[: len(compiled)]] == ["compile"] * len(compiled)
-        rest = kinds[len(compiled) :]
-        assert [kind for _, kind in rest] == ["time", "search"] * (len(rest) // 2)
-        assert [key for key, kind in rest if kind == "time"] == [key for key, kind in rest if kind == "search"]
+        assert [kind for _, kind in kinds] == ["compile", "search"] * (len(kinds) // 2)
+        assert [key for key, _ in kinds[::2]] == [key for key, _ in kinds[1::2]]
     tuned = [job for lane in lanes for job in lane.jobs if isinstance(job, BaselineJob) and job.modes != ALWAYS]
     # max-autotune is measured on the sample, after the searches.
     assert [(job.kind, job.problem.key) for job in tuned] == [("compile", "b"), ("time", "b")]
@@ -225,6 +221,20 @@ def test_a_problem_that_wants_the_whole_memory_is_timed_alone_at_the_end(folder:
     timed = [(job.problem.key, job.last) for job in lane.jobs if isinstance(job, BaselineJob) and job.kind == "time"]
     assert timed == [("a", False), ("b", False), ("c", False), ("a", True), ("b", False)]
     assert searched(lane) == []
+
+
+def test_a_problem_that_wants_the_whole_memory_is_searched_alone_at_the_end(folder: SuiteFolder) -> None:
+    def script(job: Job) -> Reply:
+        if job.problem.key == "a" and job.kind == "search" and not job.last:  # type: ignore[union-attr]
+            return Reply(short_of_memory=True)
+        return baselines(job)
+
+    lane = ScriptedLane(script, device=GPU)
+    run(folder, [lane])
+    tried = [(job.kind, job.last) for job in lane.jobs if job.problem.key == "a"]
+    assert tried == [("compile", False), ("search", False), ("compile", False), ("search", True)]
+    assert {row.status for row in folder.rows.values()} == {"verified"}
+    assert searched(lane) == ["a", "b", "c", "a"]
 
 
 def test_baselines_are_times_of_a_gpu(folder: SuiteFolder) -> None:
@@ -272,12 +282,18 @@ def test_results_can_be_written_at_every_moment(folder: SuiteFolder) -> None:
 
 def baselines(job: Job) -> Reply:
     """Every mode takes a microsecond."""
-    if not isinstance(job, BaselineJob) or job.kind == "compile":
-        return verified(job)
+    if job.kind == "compile":
+        return Reply()
+    if isinstance(job, SearchJob):
+        return verified(job).model_copy(update={"baselines": _microseconds(job, job.untimed)})
+    return Reply(baselines=_microseconds(job, job.modes))
+
+
+def _microseconds(job: Job, modes: tuple[str, ...]) -> tuple[BaselineRecord, ...]:
     key: Callable[[str], BaselineKey] = lambda mode: BaselineKey(  # noqa: E731
         problem_hash=job.problem.key, device=GPU, driver="1", torch="2", mode=mode
     )
-    return Reply(baselines=tuple(BaselineRecord(key=key(m), at="", samples=(1.0,), eager=(1.0,)) for m in job.modes))
+    return tuple(BaselineRecord(key=key(m), at="", samples=(1.0,), eager=(1.0,)) for m in modes)
 
 
 def begun_run(folder: SuiteFolder, key: str, *, outcomes: int) -> Path:

@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 
 from warpsmith.sandbox.cuda.backend import LoadedCuda
 from warpsmith.sandbox.cuda.memory import free_bytes
+from warpsmith.tools.measurement.quiet_compile import Turn, in_turns
 from warpsmith.tools.measurement.stage import MASTERS, Stage, places_for
 from warpsmith.tools.verification import oracle
 from warpsmith.tools.verification.input_sets import InputSet
@@ -107,10 +108,12 @@ def _module(session: Session, inputs: InputSet, name: str, arguments: Any) -> An
     return session.compiled[name]
 
 
-def compiled(module: torch.nn.Module, name: str, arguments: Any) -> Any:
-    """The module under a mode of torch.compile, warmed up, or the reason why there is none."""
+def compiled(module: torch.nn.Module, name: str, arguments: Any, turn: Turn | None = None) -> Any:
+    """The module under a mode of torch.compile, warmed up, or the reason why there is none. With `turn`, compiled while
+    others time something: its runs wait for their turn on the device."""
+    mode = "default" if name == "compile" else name
     try:
-        made = torch.compile(module, mode="default" if name == "compile" else name)
+        made = torch.compile(module, backend=in_turns(mode, turn)) if turn else torch.compile(module, mode=mode)
         with torch.no_grad():
             for _ in range(3):
                 made(*arguments)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -26,6 +27,7 @@ _STEADY = 0.03
 _CHECKS, _CHECKED_WITHIN = 3, 40
 """So many of the first samples are checked."""
 _CLOCK_ROOM_US = 20.0
+_EMPTY_RUNS = 5
 
 
 class Sampler:
@@ -148,9 +150,15 @@ class Sampler:
         return sample if isinstance(sample, Failure) else None
 
     def overhead_us(self) -> float | Failure:
-        """What events around one empty kernel read."""
+        """What events around one empty kernel read, the median of a few: the first launch may load its code."""
         stream = self.backend.stream.cuda_stream
-        return self._timed(lambda: self.backend.scrubber.nothing(stream), partial(self._stage.clean, forget=False))
+        found = []
+        for _ in range(_EMPTY_RUNS):
+            one = self._timed(lambda: self.backend.scrubber.nothing(stream), partial(self._stage.clean, forget=False))
+            if isinstance(one, Failure):
+                return one
+            found.append(one)
+        return statistics.median(found)
 
     def _leave_out(self, contender: Contender, failure: Failure) -> None:
         """A baseline that does not fit is no fault of the candidate's."""

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from warpsmith.kernels.records import CompileReport, Failure, LaunchPlan, Record, Speedup, TimingReport
 from warpsmith.sandbox.cuda.health import LIMITED, SLOWED
-from warpsmith.tools.lease import seats
+from warpsmith.tools.lease import companions
 from warpsmith.tools.measurement.contenders import Contender, candidate_contender, module_contenders, stage_for
 from warpsmith.tools.measurement.sampling import Check, Sampler
 from warpsmith.tools.measurement.stage import Stage
@@ -222,7 +222,7 @@ def _doubts(null_test: Speedup | None, sampler: Sampler) -> list[str]:
         found.append(f"a baseline against itself gives {null_test.value:.3f} here: smaller differences mean nothing")
     if sampler.dropped:
         found.append(f"{len(sampler.dropped)} rounds left out: {', '.join(sorted(set(sampler.dropped)))}")
-    if sampler.backend.health.strangers() >= (seats() or 1):
+    if sampler.backend.health.strangers() > companions():
         found.append("another process computes on this GPU: times may be longer than they should be")
     return found
 

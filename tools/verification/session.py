@@ -113,12 +113,7 @@ class Session:
     def alone(self, *, shared: bool = False) -> contextlib.AbstractContextManager[None]:
         """While entered, no other process of ours uses the GPU: what one verifies would disturb what another times.
         `shared`: others that time nothing may use it as well."""
-        if self.backend.torch_device.type != "cuda":
-            return contextlib.nullcontext()
-        from warpsmith.sandbox.cuda.facts import identity
-        from warpsmith.sandbox.cuda.lock import exclusive
-
-        return exclusive(identity(self.backend.torch_device.index or 0).uuid, shared=shared)
+        return alone_on(self.backend.torch_device, shared=shared)
 
     def release(self) -> None:
         """Gives up kept sets and buffers."""
@@ -189,6 +184,16 @@ class Session:
     def fresh(self, turn: int) -> list[Any]:
         """Another draw of the shipped distribution, for timing."""
         return self.maker.fresh(turn)
+
+
+def alone_on(device: torch.device, *, shared: bool = False) -> contextlib.AbstractContextManager[None]:
+    """As `Session.alone`, where there is no session."""
+    if device.type != "cuda":
+        return contextlib.nullcontext()
+    from warpsmith.sandbox.cuda.facts import identity
+    from warpsmith.sandbox.cuda.lock import exclusive
+
+    return exclusive(identity(device.index or 0).uuid, shared=shared)
 
 
 _current: dict[str, Session] = {}
