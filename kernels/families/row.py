@@ -62,7 +62,7 @@ MIN_SLICE = 16 << 10
 
 PORTABLE_CLUSTER = 8
 """Blocks of a cluster that every device with clusters can start. More need as many free multiprocessors in one part of
-the chip (a GPC), so the prior asks for them only where a row stays on chip no other way."""
+the chip (a GPC), so the prior asks for them only where a row stays on chip no other way, or half of the chip idles."""
 
 
 class RowFamily:
@@ -228,6 +228,8 @@ def _sensible(facts: RowFacts, device: DeviceModel, choices: Choices) -> Values:
         values |= _shared_cluster(facts.size, device, row_bytes, choices)
     else:
         clusters = [int(cluster) for cluster in choices["cluster"]]
+        if 2 * facts.kept * PORTABLE_CLUSTER > device.sms:
+            clusters = [cluster for cluster in clusters if cluster <= PORTABLE_CLUSTER]
         busy = [cluster for cluster in clusters if facts.kept * cluster >= device.sms] or [max(clusters)]
         threads = _team(facts.size, 0, choices)
         if facts.size >= 1 << 14:

@@ -54,7 +54,7 @@ DOCS: dict[str, tuple[Role, str]] = {
 }
 _DROPS = (
     ("accumulators", 2), ("vector", 1), ("vector", 2), ("passes", "rounds"), ("unroll", 1), ("block", 128),
-    ("order", "backward"), ("grid", 1), ("unroll", 2), ("block", 512), ("cache_hint", "streaming"),
+    ("grid", 1), ("unroll", 2), ("order", "backward"), ("block", 512), ("cache_hint", "streaming"),
 )  # fmt: skip
 """What a search space that is too large loses first, naive values as well: those that can only be slower."""
 SPARED = 2

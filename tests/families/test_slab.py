@@ -144,7 +144,7 @@ def test_counts_of_valid_combinations(case, spec_of, valid_values):
         ({"accumulators": 2, "unroll": 1, "vector": 1}, "shape"),
         ({"residency": "shared", "order": "backward"}, "shape"),
         ({"residency": "shared", "teams": 32}, "shared_memory"),
-        ({"teams": 200}, "grid"),
+        ({"teams": 300}, "grid"),
         ({"block": 512, "grid": 4, "vector": 4, "unroll": 8}, "registers"),
     ],
 )
