@@ -14,6 +14,8 @@ from warpsmith.agents.policy import Policy
 from warpsmith.agents.resources import PolicyResources
 from warpsmith.agents.search.coordinate import CoordinatePolicy
 from warpsmith.agents.search.genetic import GeneticPolicy
+from warpsmith.agents.search.kernel_tuner import PREFIX as KERNEL_TUNER
+from warpsmith.agents.search.kernel_tuner import kernel_tuner_policy
 from warpsmith.agents.search.tpe import TpePolicy
 from warpsmith.agents.search.transfer import PREFIX as TRANSFER
 from warpsmith.agents.search.transfer import transfer_policy
@@ -28,7 +30,7 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "genetic": GeneticPolicy,
     "coordinate": CoordinatePolicy,
 }
-WITH_DETAILS: dict[str, Callable[[str], Policy]] = {TRANSFER: transfer_policy}
+WITH_DETAILS: dict[str, Callable[[str], Policy]] = {TRANSFER: transfer_policy, KERNEL_TUNER: kernel_tuner_policy}
 """Policies whose name says more behind a colon."""
 
 

@@ -70,7 +70,9 @@ def evaluate(
 ) -> None:
     """Compare policies at equal budgets, on problems, or on recorded tables whose optimum is known."""
     if tables is None and not suite and resume is None:
-        raise UserError("evaluate on what? Name problems (as for bench), or a folder of recorded tables with --tables")
+        raise UserError(
+            "evaluate on what? Name problems (as for bench), or a folder of recorded tables with --tables DIR"
+        )
     if tables is not None and (suite or resume):
         raise UserError("--tables and problems are two comparisons: name one of them")
     # Matrices are small here and searches run side by side: threads of the libraries would only wait for each other.

@@ -28,6 +28,7 @@ for name in "${@:-tests redteam hostile small_card}"; do
             hostile) part hostile 300 "$python" benchmarks/hostile_batch.py "$out/hostile_batch.md" --gpu ;;
             small_card) # a card of 24 GB: references of 6.4 GB, whole verdicts
                 part small_card 400 env WARPSMITH_GPU_MEMORY_GB=24 bash -c "optimize '$problems/24_LogSoftmax.py' --budget 6 --verdicts 1" ;;
+            products) part products 120 "$python" benchmarks/batched_matmul.py --device gpu --out "$out/batched_matmul.md" ;;
             null) part null 120 "$python" benchmarks/null_tests.py --times 20 ;;
             verdicts) part verdicts 240 "$python" benchmarks/verdict_rate.py --each 24 "$problems/19_ReLU.py" ;;
             numerics) part numerics 240 "$python" benchmarks/numerics.py --device cuda --out "$out/numerics.md" ;;

@@ -11,7 +11,9 @@ from warpsmith.kernels.family import KernelSpec, spec_for
 from warpsmith.kernels.lowering.lower import lower
 from warpsmith.kernels.opgraph import OpGraph
 from warpsmith.kernels.partition.compose import recomposed
+from warpsmith.kernels.partition.sums import as_sums
 from warpsmith.kernels.records import Candidate
+from warpsmith.kernels.region import MatmulRegion
 from warpsmith.kernels.rewrites.registry import rewritten
 from warpsmith.kernels.slots import Values
 
@@ -64,8 +66,22 @@ def _region_at(spec: KernelSpec, graph: OpGraph) -> AnyRegion:
     if isinstance(spec.family, RewrittenFamily):
         graph = rewritten(graph, spec.family.rewrites)
     if isinstance(spec.region, Composite):
-        return recomposed(graph, spec.device, spec.region)
-    return lower(graph)
+        return _recomposed(spec, spec.region, graph)
+    # A product with a vector may have been planned as sums; at another size it is a product with a matrix.
+    sums = None if isinstance(spec.region, MatmulRegion) else as_sums(graph, every=True)
+    return lower(graph if sums is None else sums)
+
+
+def _recomposed(spec: KernelSpec, like: Composite, graph: OpGraph) -> Composite:
+    """The same parts, from the graph or from the one whose products are sums."""
+    try:
+        found = recomposed(graph, spec.device, like)
+        if spec.family.refuse(found) is None:
+            return found
+    except NotYetError:
+        if as_sums(graph, every=True) is None:
+            raise
+    return recomposed(as_sums(graph, every=True) or graph, spec.device, like)
 
 
 def _code(spec: KernelSpec) -> dict[str, str]:

@@ -12,8 +12,9 @@ from warpsmith.kernels.lowering.lower import live_nodes, lower
 from warpsmith.kernels.opgraph import OpGraph
 from warpsmith.kernels.partition.compose import compose
 from warpsmith.kernels.partition.price import Prices, canonical
+from warpsmith.kernels.partition.sums import as_sums
 from warpsmith.kernels.region import Axis, Line, Load, MatmulRegion, OneRegion, Region, ScanRegion, Store, WindowRegion
-from warpsmith.kernels.rewrites.choose import Rewritten, chosen
+from warpsmith.kernels.rewrites.choose import Rewritten, chosen, least_us
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +103,27 @@ def plan(graph: OpGraph, name: str = "region0", *, device: DeviceModel | None = 
         for n in live_nodes(graph)
     )
     unfused = sum(node.bytes_moved for node in nodes)
-    return Plan(name, nodes, ways[0], graph.floor_bytes, unfused, graph.flops, tuple(ways[1:]), rewritten)
+    # A product whose mask leaves sums out needs fewer than its operators say.
+    flops = min(graph.flops, *(way.flops for way in ways))
+    return Plan(name, nodes, ways[0], graph.floor_bytes, unfused, flops, tuple(ways[1:]), rewritten)
 
 
 def _ways(graph: OpGraph, device: DeviceModel) -> list[AnyRegion]:
+    """All ways of a graph; a product with a vector is a reduction as well, whose families read at the copy rate."""
+    ways, sums = _ways_of(graph, device), as_sums(graph)
+    if sums is None:
+        return ways
+    try:
+        found = _ways_of(sums, device)
+    except NotYetError:
+        return ways
+    if all(isinstance(way, Composite) for way in (*ways, *found)):
+        # Both would be searched by one family: the cheaper one stands for both.
+        return min((found, ways), key=lambda some: least_us(some, device))
+    return [*(way for way in found if not isinstance(way, Composite)), *ways]
+
+
+def _ways_of(graph: OpGraph, device: DeviceModel) -> list[AnyRegion]:
     """One region and the parts that the graph can be cut into, as far as both exist and say different things."""
     prices = Prices(device)
     try:
@@ -182,7 +200,8 @@ def _matmul_text(region: MatmulRegion) -> list[str]:
     text = [f"batch {region.batch}, m {region.m}, n {region.n}, k {region.k}"]
     text += [_load_text(load) for load in region.a_loads] + [_line_text(line) for line in region.a_lines]
     text += [_load_text(load) for load in region.b_loads] + [_line_text(line) for line in region.b_lines]
-    text.append(f"acc = sum over k of {region.a_var} * {region.b_var}")
+    needed = " and ".join(f"{plane.m} * m + {plane.n} * n + {plane.offset} >= 0" for plane in region.needed)
+    text.append(f"acc = sum over k of {region.a_var} * {region.b_var}{f', needed where {needed}' if needed else ''}")
     text += [_load_text(load) for load in region.epilogue_loads]
     text += [_line_text(line) for line in region.epilogue]
     return text + [_store_text(store) for store in region.stores]

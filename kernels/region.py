@@ -131,6 +131,25 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True)
+class HalfPlane:
+    """Points of a product's result at which `m * row + n * column + offset >= 0`."""
+
+    m: int
+    n: int
+    offset: int
+
+    def columns(self, row: int, count: int) -> tuple[int, int]:
+        """First of `count` columns in the half-plane at a row, and the one after the last; equal where there is
+        none."""
+        rest = self.m * row + self.offset
+        if self.n == 0:
+            return (0, count) if rest >= 0 else (0, 0)
+        if self.n > 0:
+            return min(count, max(0, -(rest // self.n))), count
+        return 0, max(0, min(count, rest // -self.n + 1))
+
+
+@dataclass(frozen=True, slots=True)
 class MatmulRegion:
     """out[b, m, n] = epilogue(sum_k a(b, m, k) * b(b, k, n), ...).
 
@@ -152,8 +171,25 @@ class MatmulRegion:
     epilogue: tuple[Line, ...]
     stores: tuple[Store, ...]
     flops: int
+    """Of the sums that an output depends on, and of all else."""
     floor_bytes: int
     source_ops: tuple[str, ...] = ()
+    needed: tuple[HalfPlane, ...] = ()
+    """Outside of any of these no output depends on `acc`, whatever the inputs hold: a mask selects something else
+    there."""
+
+    @property
+    def needed_sums(self) -> int:
+        """Points (b, m, n) at which an output may depend on `acc`."""
+        if not self.needed:
+            return self.batch * self.m * self.n
+        return self.batch * sum(_common(self.needed, row, self.n) for row in range(self.m))
+
+
+def _common(planes: tuple[HalfPlane, ...], row: int, count: int) -> int:
+    """Columns of a row that lie in all half-planes."""
+    ends = [plane.columns(row, count) for plane in planes]
+    return max(0, min(end for _, end in ends) - max(first for first, _ in ends))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -46,6 +47,8 @@ class Worker:
         self._busy = threading.Lock()
         self.generation = 0
         """How many runners have been started: state kept by jobs is valid within one generation."""
+        self.spent: dict[str, list[float]] = {}
+        """Seconds of each call by function, what it waited for included."""
         self.isolation: Isolation | None = None
         """Profile and layers of the newest runner; None before `start`."""
 
@@ -67,6 +70,7 @@ class Worker:
         """Runs `package.module:function` on plain data. Raises SandboxTimeout or WorkerDied (the next call
         gets a fresh process), errors of the tree as themselves, RemoteError for anything else."""
         await self.start()
+        began = time.monotonic()
         try:
             return await asyncio.to_thread(self._call, function, payload, timeout_s)
         except asyncio.CancelledError:
@@ -74,6 +78,8 @@ class Worker:
             if self._runner is not None:
                 self._runner.stop()
             raise
+        finally:
+            self.spent.setdefault(function.rpartition(".")[2], []).append(time.monotonic() - began)
 
     @property
     def pid(self) -> int | None:

@@ -4,12 +4,13 @@ candidate."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self
 
-from warpsmith.kernels.errors import SandboxError, SandboxTimeout, WorkerDied, WorkerKilled
+from warpsmith.kernels.errors import EnvironmentError_, SandboxError, SandboxTimeout, WorkerDied, WorkerKilled
 from warpsmith.kernels.problem import ProblemRef
 from warpsmith.kernels.records import Candidate, CompileReport, Failure, Outcome, VerifyReport
 from warpsmith.sandbox.isolation.profile import Isolation
@@ -116,6 +117,10 @@ class Evaluator:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        if self.store is not None and self.store.writable:
+            # Nothing depends on it, and what ends a run may be a disk that is full.
+            with contextlib.suppress(EnvironmentError_):
+                self.store.event("spent", **self._spent())
         await self._workers.__aexit__()
         if self.cross is not None:
             await self.cross.__aexit__()
@@ -146,6 +151,14 @@ class Evaluator:
                 found[outcome.candidate] = outcome
         return [found[candidate.id] for candidate in candidates]
 
+    def _spent(self) -> dict[str, Any]:
+        """Where the time of the processes went: number and seconds of calls, waiting for the device included."""
+        jobs = {
+            name: {"calls": len(seconds), "seconds": round(sum(seconds), 3), "longest": round(max(seconds), 3)}
+            for name, seconds in self._workers.spent().items()
+        }
+        return {"waited_for_a_turn_s": round(self._workers.waited_s, 3), "jobs": jobs}
+
     async def audit(self) -> Audit:
         """Whether the problem tells trivial answers from right ones; asked once for each problem, then looked up."""
         # Loads torch, which commands that refuse their input do without.
@@ -166,13 +179,13 @@ class Evaluator:
             audit.keep(found)
         return found
 
-    async def time_baselines(self, modes: Sequence[str], *, timeout_s: float) -> list[Timed]:
+    async def time_baselines(self, modes: Sequence[str], *, cold: Sequence[str], timeout_s: float) -> list[Timed]:
         """Times the module's own forms next to eager, in the process that judges its candidates: inputs and what
-        torch.compile made serve both."""
+        torch.compile made serve both. `cold`: those that torch.compile's cache on disk does not hold."""
         from warpsmith.tools.measurement.baseline_jobs import Timed
 
         payload = {
-            "problem": self.problem.model_dump(mode="json"), "modes": list(modes),
+            "problem": self.problem.model_dump(mode="json"), "modes": list(modes), "cold": list(cold),
             "target": self.target.model_copy(update={"index": 0}).model_dump(mode="json"),
         }  # fmt: skip
         async with self._workers.borrow() as worker:

@@ -21,6 +21,7 @@ from warpsmith.kernels.records import (
     Status,
 )
 from warpsmith.tools.compile_cache import default_cache_dir
+from warpsmith.tools.outcomes import provenance
 from warpsmith.tools.runs.store import Level, RunStore
 
 
@@ -99,7 +100,7 @@ class NullEvaluator:
     def _outcome(self, candidate: Candidate, level: Level) -> Outcome:
         outcome = Outcome(
             candidate=candidate.id, parent=candidate.parent, problem_hash=self.problem_hash, status="ok",
-            provenance="own", precision_class=candidate.precision_class, family=candidate.family,
+            provenance=provenance(candidate), precision_class=candidate.precision_class, family=candidate.family,
             slots=candidate.values, compile_s=0.0,
         )  # fmt: skip
         for planted in self.failures:

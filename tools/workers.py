@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Self
 
@@ -40,6 +41,8 @@ class Workers:
         self._all: list[Worker] = []
         self._lease: Lease | None = None
         """References fill a card's memory, so runs take turns on it."""
+        self.waited_s = 0.0
+        """For the turn."""
 
     async def __aenter__(self) -> Self:
         for _ in range(self._jobs):
@@ -51,7 +54,9 @@ class Workers:
             from warpsmith.sandbox.cuda.facts import identity
 
             self._lease = Lease(identity(self.target.index).uuid)
+            began = time.monotonic()
             await self._lease.take(self._notify)
+            self.waited_s = time.monotonic() - began
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -62,6 +67,14 @@ class Workers:
         if self._lease is not None:
             self._lease.give_back()
             self._lease = None
+
+    def spent(self) -> dict[str, list[float]]:
+        """Seconds of the calls so far by function."""
+        found: dict[str, list[float]] = {}
+        for worker in self._all:
+            for name, seconds in worker.spent.items():
+                found.setdefault(name, []).extend(seconds)
+        return found
 
     @property
     def isolation(self) -> Isolation | None:

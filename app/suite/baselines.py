@@ -97,7 +97,8 @@ class TimedFirst:
             return
         self.display.phase(f"timing {', '.join(missing)}")
         try:
-            timed = await evaluator.time_baselines(missing, timeout_s=_TIMEOUT_S)
+            cold = [mode for mode in missing if not _is_warm(keys[mode])]
+            timed = await evaluator.time_baselines(missing, cold=cold, timeout_s=_TIMEOUT_S)
         except (UserError, SandboxError):
             return
         self.records = (*self.records, *_kept(timed, keys, folder, give_up=self.last))

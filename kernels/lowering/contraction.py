@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from warpsmith.kernels.lowering.anchored import Anchored
 from warpsmith.kernels.lowering.evaluator import unsupported
+from warpsmith.kernels.lowering.needed import needed_points
 from warpsmith.kernels.lowering.values import Value
 from warpsmith.kernels.opgraph import OpGraph, OpNode
 from warpsmith.kernels.region import MatmulRegion
@@ -51,13 +52,17 @@ def _region(lowering: Anchored, form: _Form) -> MatmulRegion:
         lowering.store(position, value, lowering.store_address(position, index))
         for position, (value, index) in enumerate(roots)
     )
-    return MatmulRegion(
+    needed = needed_points(outside, lowering.raw[lowering.nodes[0].name], sizes)
+    region = MatmulRegion(
         batch=sizes["b"], m=sizes["m"], n=sizes["n"], k=sizes["k"],
         a_loads=a_side.loads, a_lines=a_side.lines, a_var=writer.names[a.id],
         b_loads=b_side.loads, b_lines=b_side.lines, b_var=writer.names[b.id],
         epilogue_loads=end.loads, epilogue=end.lines, stores=stores, flops=graph.flops,
         floor_bytes=graph.floor_bytes, source_ops=tuple(node.op for node in graph.nodes),
+        needed=needed,
     )  # fmt: skip
+    spared = region.batch * region.m * region.n - region.needed_sums
+    return replace(region, flops=graph.flops - 2 * region.k * spared)
 
 
 def _argument(lowering: Anchored, position: int, axes: str) -> Value:

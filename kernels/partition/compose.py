@@ -102,7 +102,7 @@ class _Composer:
     def composite(self, like: Composite | None = None) -> Composite:
         """All parts; kernels that are equal are shared. `like` says which family computes each of them."""
         scratch = self._place()
-        self.views = dict(scratch.views)
+        self.views = dict(scratch.views) | self._in_place()
         parts: list[Part] = [self._part(item) for item in self.order]
         parts += self._copies()
         graph = self.fusion.graph
@@ -122,6 +122,8 @@ class _Composer:
         self.names = {name: leaf.ref for name, leaf in graph.inputs.items()}
         for position, ref in enumerate(graph.outputs):
             self.names.setdefault(ref.name, f"out{position}")
+        for number, base in enumerate(self.fusion.in_place.values()):
+            self.names[base] = f"r{number}"
         last = {name: place for place, item in enumerate(self.order) for name in _read(self.fusion, item)}
         tenants: list[Tenant] = []
         for place, item in enumerate(self.order):
@@ -129,6 +131,14 @@ class _Composer:
                 self.names[name] = f"t{len(tenants)}"
                 tenants.append(Tenant(self.names[name], graph.spec(name), place, last.get(name, place)))
         return assigned(tenants)
+
+    def _in_place(self) -> dict[str, View]:
+        """Results of libraries that lie in outputs of another shape."""
+        graph, found = self.fusion.graph, {}
+        for output, base in self.fusion.in_place.items():
+            spec = graph.spec(base)
+            found[self.names[base]] = View(of=self.names[output], shape=spec.shape, strides=spec.strides)
+        return found
 
     def _part(self, item: _Item) -> Part:
         if isinstance(item, OpNode):

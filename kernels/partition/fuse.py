@@ -16,7 +16,7 @@ from warpsmith.kernels.opgraph import OpGraph, OpNode
 from warpsmith.kernels.partition.anchors import library_nodes
 from warpsmith.kernels.partition.price import Price, Prices, canonical
 from warpsmith.kernels.partition.slices import leaves_of, operands_of, sliced
-from warpsmith.kernels.partition.windows import window_of
+from warpsmith.kernels.partition.windows import reshaped_results, window_of
 from warpsmith.kernels.region import OneRegion
 
 Group = tuple[str, ...]
@@ -39,6 +39,8 @@ class Fusion:
     libraries: frozenset[str] = frozenset()
     """Nodes that a library computes."""
     groups: list[Group] = field(default_factory=list)
+    in_place: dict[str, str] = field(default_factory=dict)
+    """Outputs that are the same memory as a library's result, seen with another shape: the library writes there."""
     stored: set[str] = field(default_factory=set)
     """Everything that lies in memory between parts: results of groups and of libraries."""
     _regions: dict[tuple[Group, tuple[str, ...]], tuple[OneRegion | None, Price, str]] = field(default_factory=dict)
@@ -47,7 +49,8 @@ class Fusion:
         self.libraries = library_nodes(self.graph, self.live, self.prices)
         anchors = [node for node in self.live if node.name in self.libraries]
         self.stored = set(self.libraries)
-        wanted = {ref.name for ref in self.graph.outputs}
+        self.in_place = reshaped_results(self.graph, self.libraries)
+        wanted = {ref.name for ref in self.graph.outputs} - self.in_place.keys()
         wanted |= {node.name for node in self.live if node.pattern in _BEGIN_STORED}
         for name in (name for node in anchors for name in operands_of(node)):
             wanted.add(window_of(self.graph, name, self.stored).base)
@@ -58,7 +61,7 @@ class Fusion:
     @property
     def forced(self) -> set[str]:
         """What has to be stored: outputs, and what libraries read."""
-        found = {ref.name for ref in self.graph.outputs}
+        found = {ref.name for ref in self.graph.outputs} - self.in_place.keys()
         for node in self.live:
             if node.name in self.libraries:
                 found |= {window_of(self.graph, name, self.stored).base for name in operands_of(node)}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from warpsmith.kernels.indexing import row_major
 from warpsmith.kernels.opgraph import NodeRef, OpGraph, OpNode, TensorSpec
 
 
@@ -69,3 +71,31 @@ def _through(spec: TensorSpec, chain: list[OpNode]) -> TensorSpec | int:
         except RuntimeError:
             return position
     return TensorSpec(tuple(tensor.shape), tuple(tensor.stride()), spec.dtype, int(tensor.storage_offset()))
+
+
+def reshaped_results(graph: OpGraph, libraries: Collection[str]) -> dict[str, str]:
+    """Outputs of a graph that is laid out that show all of a library's result in its order, by name, and that result.
+
+    A result is named once, and only if it is no output itself."""
+    outputs = Counter(ref.name for ref in graph.outputs)
+    found: dict[str, str] = {}
+    for name, times in outputs.items():
+        if times > 1 or name in graph.inputs or name in libraries:
+            continue
+        window = window_of(graph, name, libraries)
+        free = window.base in libraries and window.base not in outputs and window.base not in found.values()
+        if free and _is_row_major(graph.spec(name)) and _same_order(window.spec, graph.spec(window.base)):
+            found[name] = window.base
+    return found
+
+
+def _same_order(seen: TensorSpec, base: TensorSpec) -> bool:
+    """Whether a view holds every element of a row-major tensor, one after another."""
+    whole = seen.numel == base.numel and seen.offset == 0
+    return whole and _is_row_major(seen) and _is_row_major(base)
+
+
+def _is_row_major(spec: TensorSpec) -> bool:
+    """Dimensions of one element have any stride."""
+    expected = row_major(spec.shape)
+    return all(size == 1 or stride == own for size, stride, own in zip(spec.shape, spec.strides, expected, strict=True))

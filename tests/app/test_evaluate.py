@@ -42,8 +42,8 @@ def test_it_prints_the_share_of_the_optimum_by_budget(warpsmith: Run, tmp_path: 
         (("transfer:nowhere", "--tables", "good"), ("transfer:nowhere", "another device")),
         (("transfer:good", "--tables", "good"), ("no record of another device", "good")),
         (("chat:m@http://127.0.0.1:9/v1", "--tables", "good"), ("models", "kernels alone")),
-        (("random",), ("--tables DIR",)),
-        (("random", "suite"), ("suite", "not there yet", "--tables DIR")),
+        (("random",), ("on what?", "--tables DIR")),
+        (("random", "suite"), ("suite", "check the path")),
     ],
 )
 def test_it_refuses_what_it_cannot_use(

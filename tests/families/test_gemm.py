@@ -11,6 +11,7 @@ from regions import Case
 from running import assert_computes
 
 from warpsmith.kernels.capture import capture
+from warpsmith.kernels.cost import estimate_us
 from warpsmith.kernels.device import model_for
 from warpsmith.kernels.families.gemm import GemmFamily
 from warpsmith.kernels.family import KernelSpec, spec_for
@@ -23,6 +24,9 @@ DEVICE = model_for("sm_90")
 FAST: Values = {
     "tile_m": 64, "tile_n": 64, "tile_k": 16, "thread_m": 4, "thread_n": 4, "vector": 4, "padding": 4, "stages": 2,
 }  # fmt: skip
+
+
+ASYNC = FAST | {"async_copy": True, "stages": 3}
 
 
 def rand(*shape: int) -> torch.Tensor:
@@ -52,11 +56,15 @@ def transformed(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return torch.exp(-a.abs()) @ (b * 2 + 1).relu()
 
 
+def half_transformed(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return torch.exp(-a.abs()) @ b
+
+
 SHAPES = [(1, 1, 1), (17, 33, 65), (64, 64, 32), (70, 100, 36), (129, 40, 8)]
 
 
 @pytest.mark.parametrize(("m", "n", "k"), SHAPES)
-@pytest.mark.parametrize("values", [{}, FAST], ids=["naive", "fast"])
+@pytest.mark.parametrize("values", [{}, FAST, ASYNC], ids=["naive", "fast", "async"])
 def test_products_of_any_shape(compiler: Compiler, tmp_path: object, m: int, n: int, k: int, values: Values) -> None:
     case = case_of(product, [rand(m, k), rand(k, n)], tmp_path)
     assert_computes(compiler, case, spec_of(case).emit(values))
@@ -67,7 +75,8 @@ def test_transposed_operands(compiler: Compiler, tmp_path: object, swap: tuple[b
     a = rand(48, 36).t() if swap[0] else rand(36, 48)
     b = rand(52, 48).t() if swap[1] else rand(48, 52)
     case = case_of(product, [a, b], tmp_path)
-    assert_computes(compiler, case, spec_of(case).emit(FAST))
+    for values in (FAST, ASYNC, ASYNC | {"stages": 4, "tile_k": 8}):
+        assert_computes(compiler, case, spec_of(case).emit(values))
 
 
 def test_batches_share_nothing(compiler: Compiler, tmp_path: object) -> None:
@@ -87,10 +96,41 @@ def test_operands_are_transformed_before_the_tail_is_zeroed(compiler: Compiler, 
         assert_computes(compiler, case, spec_of(case).emit(values))
 
 
+def test_an_operand_that_is_computed_passes_through_registers(compiler: Compiler, tmp_path: object) -> None:
+    case = case_of(half_transformed, [rand(33, 52), rand(52, 68)], tmp_path)
+    spec = spec_of(case)
+    assert spec.check(ASYNC) is None
+    assert_computes(compiler, case, spec.emit(ASYNC))
+    edited = ASYNC | {"load_transform_b": "const float twice = 2.0f * x1;"}
+    invalid = spec.check(edited)
+    assert invalid is not None
+    assert invalid.slots == ("async_copy", "load_transform_b")
+    assert spec.check(edited | {"async_copy": False, "stages": 2}) is None
+
+
+def test_asynchronous_copies_are_offered_where_they_exist(tmp_path: object) -> None:
+    plain = case_of(product, [rand(8, 8), rand(8, 8)], tmp_path).region
+    computed = case_of(transformed, [rand(8, 8), rand(8, 8)], tmp_path).region
+    offered = {
+        (region, arch): "async_copy" in spec_for(GemmFamily(), region, model_for(arch)).naive
+        for region, arch in itertools.product((plain, computed), ("sm_75", "sm_80"))
+    }
+    assert [key for key, value in offered.items() if value] == [(plain, "sm_80")]
+
+
+def test_large_register_tiles_compute(compiler: Compiler, tmp_path: object) -> None:
+    case = case_of(product, [rand(140, 40), rand(40, 260)], tmp_path)
+    large = ASYNC | {"tile_m": 128, "tile_n": 256, "tile_k": 8, "thread_m": 8, "thread_n": 16, "stages": 4}
+    spec = spec_of(case)
+    assert spec.check(large) is None
+    assert_computes(compiler, case, spec.emit(large))
+
+
 @pytest.mark.parametrize("split", [4, 16])
-def test_a_split_sum_is_added_up(compiler: Compiler, tmp_path: object, split: int) -> None:
+@pytest.mark.parametrize("way", [FAST, ASYNC], ids=["registers", "async"])
+def test_a_split_sum_is_added_up(compiler: Compiler, tmp_path: object, split: int, way: Values) -> None:
     case = case_of(linear_gelu, [rand(32, 1000), rand(40, 1000), rand(40)], tmp_path)
-    values = FAST | {"split_k": split}
+    values = way | {"split_k": split}
     spec = spec_of(case)
     assert spec.check(values) is None
     candidate = spec.emit(values)
@@ -100,26 +140,49 @@ def test_a_split_sum_is_added_up(compiler: Compiler, tmp_path: object, split: in
 
 def test_pointers_need_no_alignment(compiler: Compiler, tmp_path: object) -> None:
     case = case_of(product, [rand(64, 32), rand(32, 64)], tmp_path)
-    assert_computes(compiler, case, spec_of(case).emit(FAST), shift=True)
+    for values in (FAST, ASYNC):
+        assert_computes(compiler, case, spec_of(case).emit(values), shift=True)
+
+
+TILE = ("tile_m", "tile_n", "thread_m", "thread_n")
 
 
 def valid(spec: KernelSpec) -> list[Values]:
-    names = [slot.name for slot in spec.choice_slots]
-    every = itertools.product(*(slot.values for slot in spec.choice_slots))
-    return [found for values in every if spec.check(found := dict(zip(names, values, strict=True))) is None]
+    """All valid combinations; a tile that is refused on its own account is not combined any further."""
+    choices = {slot.name: slot.values for slot in spec.choice_slots}
+    rest = [name for name in choices if name not in TILE]
+    found = []
+    for tile in itertools.product(*(choices[name] for name in TILE)):
+        fixed = dict(zip(TILE, tile, strict=True))
+        invalid = spec.check(fixed)
+        if invalid is not None and set(invalid.slots) <= set(TILE):
+            continue
+        for others in itertools.product(*(choices[name] for name in rest)):
+            values = fixed | dict(zip(rest, others, strict=True))
+            if spec.check(values) is None:
+                found.append(values)
+    return found
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(4096, 4096, 4096), (512, 512, 4096), (100, 77, 333)])
 def test_the_space_is_neither_tiny_nor_vast(tmp_path: object, m: int, n: int, k: int) -> None:
     region = lower(capture(live_problem(product, [torch.empty(m, k), torch.empty(k, n)], folder=tmp_path)))  # type: ignore[arg-type]
     spec = spec_for(GemmFamily(), region, DEVICE)
-    assert 40 <= len(valid(spec)) <= 500
+    assert 40 <= len(valid(spec)) <= 1300
     assert spec.check(spec.naive) is None
     assert spec.check(spec.sensible()) is None
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(4096, 32, 512), (64, 4096, 1024), (256, 256, 16384), (2048, 2048, 32)])
+def test_the_prior_is_near_the_lowest_estimate(tmp_path: object, m: int, n: int, k: int) -> None:
+    region = lower(capture(live_problem(product, [torch.empty(m, k), torch.empty(k, n)], folder=tmp_path)))  # type: ignore[arg-type]
+    spec = spec_for(GemmFamily(), region, DEVICE)
+    lowest = min(estimate_us(spec, values) for values in valid(spec)[::17])
+    assert estimate_us(spec, spec.sensible()) < 1.1 * lowest
 
 
 def test_a_sample_of_all_combinations_computes(compiler: Compiler, tmp_path: object) -> None:
     case = case_of(product, [rand(70, 200), rand(200, 66)], tmp_path)
     spec = spec_of(case)
-    for values in valid(spec)[::67]:
+    for values in valid(spec)[::199]:
         assert_computes(compiler, case, spec.emit(values))

@@ -17,8 +17,13 @@ from support.slow_search import new_store
 from warpsmith.agents.synthetic import landscape_us, synthetic_cost, synthetic_spec
 from warpsmith.graph.run import SearchResult, run_search
 from warpsmith.graph.state import SearchSettings
+from warpsmith.kernels.capture import capture
+from warpsmith.kernels.device import model_for
 from warpsmith.kernels.errors import UserError
+from warpsmith.kernels.families.registry import specs_for
 from warpsmith.kernels.family import KernelSpec
+from warpsmith.kernels.plan import plan
+from warpsmith.kernels.problem import load_problem
 from warpsmith.kernels.records import Candidate, Failure, Outcome
 from warpsmith.tools.null import NullEvaluator, PlantedFailure
 from warpsmith.tools.runs.store import Level, RunStore
@@ -132,6 +137,29 @@ def test_the_planner_compares_families_and_stays_with_the_faster(tmp_path: Path)
         assert result.screened == 24
         assert result.best is not None
         assert result.best.family == "quick"
+
+
+@pytest.mark.parametrize(("own_us", "kept", "label"), [(120.0, "composer", "library"), (60.0, "gemm", "own")])
+def test_of_a_product_the_faster_of_own_kernel_and_library_is_kept(
+    own_us: float, kept: str, label: str, tmp_path: Path
+) -> None:
+    path = Path(__file__).resolve().parents[2] / "examples" / "matmul.py"
+    device = model_for("sm_90")
+    ways = plan(capture(load_problem(str(path))), device=device).ways
+    specs = [spec for way in ways for spec in specs_for(way, device)]
+
+    def cost(candidate: Candidate) -> float:
+        """The library takes 100 us, own kernels never less than `own_us`."""
+        if candidate.family == "composer":
+            return 100.0
+        return own_us + int(candidate.id[:4], 16) % 50
+
+    with new_store(tmp_path) as store:
+        evaluator = NullEvaluator(store=store, cost=cost, measured=True)
+        result, _ = search(store, evaluator, specs, budget=20)
+        assert result.best is not None
+        assert (result.best.family, result.best.provenance) == (kept, label)
+        assert result.screened == 20
 
 
 def test_a_rejected_favourite_leaves_the_verdict_to_the_next(tmp_path: Path) -> None:

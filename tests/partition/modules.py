@@ -28,6 +28,21 @@ MODULES: dict[str, tuple[str, str, str]] = {
         "return (x @ self.w.t()).transpose(1, 2) * 2",
         "torch.randn(3, 5, 9)",
     ),
+    "reshaped_products": (
+        "self.w = nn.Parameter(torch.randn(9, 7))",
+        "y = x @ self.w\nreturn y, torch.einsum('bijl,lk->bijk', x[None], self.w)",
+        "torch.randn(3, 5, 9)",
+    ),
+    "reshaped_and_read": (
+        "self.w = nn.Parameter(torch.randn(9, 7))",
+        "y = x @ self.w\nreturn y, y.sum(1), y.transpose(1, 2)",
+        "torch.randn(3, 5, 9)",
+    ),
+    "vector_between": (
+        "self.a = nn.Linear(24, 1)\nself.b = nn.Linear(1, 12)",
+        "return torch.softmax(self.b(torch.relu(self.a(x))), dim=1)",
+        "torch.randn(5, 24)",
+    ),
     "joined": (
         "self.a = nn.Linear(6, 6)",
         "y = self.a(x)\nreturn torch.cat([y, x[:, 1:4]], dim=1).flip(1).cumsum(1)",

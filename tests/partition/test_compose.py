@@ -76,6 +76,13 @@ def test_what_stands_between_libraries_is_one_kernel_each(problem: Callable[[str
     assert made == ["library", "kernel"] * 3
 
 
+def test_a_library_writes_into_an_output_of_another_shape(problem: Callable[[str], Problem]) -> None:
+    whole = composite_of(problem("reshaped_products"))
+    assert [type(part) for part in whole.parts] == [LibraryPart, LibraryPart]
+    assert whole.buffers == ()
+    assert {view.of for _, view in whole.views} >= {"out0", "out1"}
+
+
 def test_equal_parts_share_a_kernel_and_dead_scratch_is_used_again(tmp_path: Path) -> None:
     layers = 6
     path = tmp_path / "deep.py"

@@ -109,7 +109,9 @@ class Judge:
         self.failure = failure
         self.asked: list[list[str]] = []
 
-    async def time_baselines(self, modes: list[str], *, timeout_s: float) -> list[Timed]:
+    async def time_baselines(self, modes: list[str], *, cold: list[str], timeout_s: float) -> list[Timed]:
+        # Eager is not compiled, and nothing else was here.
+        assert cold == [mode for mode in modes if mode != "eager"]
         self.asked.append(list(modes))
         if self.failure is not None:
             raise self.failure
