@@ -228,7 +228,9 @@ def differences_elsewhere(before: Candidate, after: Candidate, slots: Iterable[s
               if name not in edited and before.values.get(name) != after.values.get(name)]  # fmt: skip
     if before.plan != after.plan:
         choice = any(_is_choice(before, name) and _is_choice(after, name) for name in edited)
-        if not choice or _wiring(before.plan, after.plan):
+        if not (choice or any(_of_plan(before, name) and _of_plan(after, name) for name in edited)) or _wiring(
+            before.plan, after.plan
+        ):
             found.append("launch plan")
     return tuple(found)
 
@@ -268,6 +270,11 @@ def _is_choice(candidate: Candidate, name: str) -> bool:
     if isinstance(value, bool | int):
         return ctype in ("bool", "int") and text == str(value).lower()
     return text == f"{ctype.lower()}_{_identifier(value)}"
+
+
+def _of_plan(candidate: Candidate, name: str) -> bool:
+    """Whether the slot has a value and no text: it acts through the launch plan alone."""
+    return name in candidate.values and name not in candidate.slot_lines
 
 
 def _is_code(candidate: Candidate, name: str) -> bool:

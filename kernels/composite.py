@@ -52,6 +52,9 @@ class Composite:
     flops: int
     floor_bytes: int
     source_ops: tuple[str, ...] = ()
+    input_bytes: tuple[int, ...] = ()
+    """Of each tensor that is an input of the whole, not a parameter."""
+    output_bytes: tuple[int, ...] = ()
 
     @property
     def cuts(self) -> tuple[tuple[str, ...], ...]:

@@ -80,6 +80,8 @@ class Breakdown:
     fits."""
     waves: float
     occupancy: Occupancy
+    host_us: float = 0.0
+    """What the host takes to enqueue it, while the device may work on what came before."""
 
 
 def estimate_us(spec: KernelSpec, values: Values, report: CompileReport | None = None) -> float:
@@ -114,8 +116,12 @@ def breakdown(features: Iterable[LaunchFeatures], device: DeviceModel) -> tuple[
 
 
 def total_us(parts: Iterable[Breakdown]) -> float:
-    """Sum over the launches of a plan."""
-    return sum(part.total_us for part in parts)
+    """The end of the last launch of a plan: each begins when the one before has ended and the host has enqueued it."""
+    enqueued = ended = 0.0
+    for part in parts:
+        enqueued += part.host_us
+        ended = max(ended, enqueued) + part.total_us
+    return ended
 
 
 def floor_us(region: AnyRegion, device: DeviceModel) -> float:
@@ -127,7 +133,7 @@ def _launch(launch: LaunchFeatures, device: DeviceModel) -> Breakdown:
     held = occupancy(device, threads=launch.threads, registers=launch.registers, shared_bytes=launch.shared_bytes)
     start = device.launch_us
     if held.blocks_per_sm == 0 or launch.blocks <= 0:
-        return Breakdown(launch.kernel, inf, start, {}, "impossible", inf, held)
+        return Breakdown(launch.kernel, inf, start, {}, "impossible", inf, held, launch.host_us)
     room = held.blocks_per_sm * device.sms
     full, rest = divmod(launch.blocks, room)
     running, terms = 0.0, dict.fromkeys(TERMS, 0.0)
@@ -138,7 +144,7 @@ def _launch(launch: LaunchFeatures, device: DeviceModel) -> Breakdown:
             terms = {name: terms[name] + 1e6 * times * wave.terms[name] for name in TERMS}
     running *= 1e6
     bound = "launch" if start > running else max(terms, key=lambda name: terms[name])
-    return Breakdown(launch.kernel, start + running, start, terms, bound, launch.blocks / room, held)
+    return Breakdown(launch.kernel, start + running, start, terms, bound, launch.blocks / room, held, launch.host_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +160,8 @@ def _wave(launch: LaunchFeatures, device: DeviceModel, blocks: int) -> _Wave:
 
     Blocks on their own fall out of step with each other, within an SM and across SMs, so every warp is a party that
     fills the gaps of the others. Blocks of a cluster keep each other in step: they start together and read, combine and
-    write at the same time, so a block is one party until its warps have drifted apart.
+    write at the same time, so a block is one party until its warps have drifted apart. So are blocks that tell each
+    other their partials through memory.
     """
     together = ceil(blocks / device.sms)
     warps = -(-launch.threads // WARP)
@@ -162,8 +169,8 @@ def _wave(launch: LaunchFeatures, device: DeviceModel, blocks: int) -> _Wave:
     chain, rounds = _chain(launch, device)
     alone = _alone(launch, device)
     parties = queued = together * warps
-    if launch.cluster > 1:
-        parties, queued = int(together * min(warps, rounds**DRIFT)), together
+    if launch.cluster > 1 or launch.round_trips:
+        parties, queued = int(together * min(warps, rounds**DRIFT)), max(1, together // launch.in_step)
     servers = (
         max(rates["dram"], rates["l2"]),
         max(rates["fp32"], rates["special"], rates["issue"]),
@@ -180,7 +187,7 @@ def _rates(launch: LaunchFeatures, device: DeviceModel, blocks: int, together: i
     """
     share = blocks / launch.blocks
     links = min(blocks, device.sms) * LINK_BYTES_PER_CLOCK * device.clock_hz
-    spilled = launch.spilled_bytes * launch.threads * launch.blocks
+    spilled = launch.spilled_bytes * launch.turns * launch.threads * launch.blocks
     dram = launch.dram_read + launch.dram_written
     l2 = launch.l2_read + launch.dram_written + spilled
     fullest = together / launch.blocks / device.clock_hz
@@ -204,15 +211,15 @@ def _chain(launch: LaunchFeatures, device: DeviceModel) -> tuple[float, float]:
     far = min(launch.dram_read, launch.l2_read)
     waits = (far * DRAM_LATENCY_S + (launch.l2_read - far) * L2_LATENCY_S) / held
     instructions = launch.instructions / (launch.blocks * launch.threads)
-    reloads = launch.spilled_bytes / 2 / 4
+    reloads = launch.spilled_bytes * launch.turns / 2 / 4
     clocks = instructions * max(1.0, ISSUE_LATENCY_CLOCKS / launch.independent) + reloads * SPILL_CLOCKS
     return waits + clocks / device.clock_hz, max(1.0, launch.l2_read / held / launch.sweeps)
 
 
 def _alone(launch: LaunchFeatures, device: DeviceModel) -> float:
-    """Seconds of a block in which it moves nothing: start and end, the first read of each sweep, barriers."""
+    """Seconds of a block in which it moves nothing: start and end, the first read of each sweep, barriers, partials."""
     clusters = CLUSTER_S * launch.sweeps if launch.cluster > 1 else 0.0
-    first = DRAM_LATENCY_S + (launch.sweeps - 1) * L2_LATENCY_S
+    first = DRAM_LATENCY_S + (launch.sweeps - 1 + launch.round_trips) * L2_LATENCY_S
     return BLOCK_S + first + clusters + launch.barriers * BARRIER_CLOCKS / device.clock_hz
 
 

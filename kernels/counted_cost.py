@@ -6,6 +6,7 @@ favourable: a thread waits for each of its loads before the next.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from math import ceil, isfinite, prod
 
@@ -29,15 +30,21 @@ def counted_us(
     steps = [step for step in plan.steps if isinstance(step, KernelStep)]
     if len(steps) != len(plan.steps) or any(step.kernel not in counters.kernels for step in steps):
         return None
-    features = [_features(step, counters.kernels[step.kernel], _share(step, steps), sizes) for step in steps]
+    shares = _shares(steps)
+    features = [
+        _features(step, counters.kernels[step.kernel], share, sizes) for step, share in zip(steps, shares, strict=True)
+    ]
     total = total_us(breakdown(with_resources(features, report), device))
     return total if isfinite(total) else None
 
 
-def _share(step: KernelStep, steps: list[KernelStep]) -> float:
-    """The step's part of its kernel's counts: launches of one kernel are counted together."""
-    same = [one for one in steps if one.kernel == step.kernel]
-    return prod(step.grid) * prod(step.block) / sum(prod(one.grid) * prod(one.block) for one in same)
+def _shares(steps: list[KernelStep]) -> list[float]:
+    """Each step's part of its kernel's counts: launches of one kernel are counted together."""
+    threads = [prod(step.grid) * prod(step.block) for step in steps]
+    of_kernel: dict[str, int] = defaultdict(int)
+    for step, count in zip(steps, threads, strict=True):
+        of_kernel[step.kernel] += count
+    return [count / of_kernel[step.kernel] for step, count in zip(steps, threads, strict=True)]
 
 
 def _features(step: KernelStep, counts: Mapping[str, float], share: float, sizes: Mapping[str, int]) -> LaunchFeatures:

@@ -27,6 +27,7 @@ class DeviceModel:
     threads_per_sm: int = 2048
     blocks_per_sm: int = 32
     max_cluster: int = 1
+    """Blocks; above 8 the launcher opts in to a size that is not portable."""
     launch_us: float = 2.5
     source: str = ""
     shared_reserved_per_block: int = 1024
@@ -100,7 +101,7 @@ def model_from_properties(properties: Mapping[str, int | str | float]) -> Device
         registers_per_sm=int(number("regsPerMultiprocessor", like.registers_per_sm)),
         threads_per_sm=int(number("maxThreadsPerMultiProcessor", like.threads_per_sm)),
         blocks_per_sm=int(number("maxBlocksPerMultiProcessor", like.blocks_per_sm)),
-        max_cluster=8 if 90 <= capability(arch) < 120 else 1,
+        max_cluster=largest_cluster(arch),
         launch_us=like.launch_us,
         source=like.source if known else "limits reported by the driver, rates from its clocks and widths",
         shared_reserved_per_block=reserved,
@@ -111,6 +112,14 @@ def model_from_properties(properties: Mapping[str, int | str | float]) -> Device
 def capability(arch: str) -> int:
     """`sm_90a` -> 90."""
     return int(arch.removeprefix("sm_").rstrip("af"))
+
+
+def largest_cluster(arch: str) -> int:
+    """Blocks of a cluster at most: 16 where a kernel may opt in to more than the portable 8 (sm_90, sm_100 and sm_103),
+    1 without clusters. The GeForce and RTX PRO cards of sm_120 have clusters too, but no room for long rows in them."""
+    if capability(arch) in (90, 100, 103):
+        return 16
+    return 8 if 90 < capability(arch) < 120 else 1
 
 
 def fp32_lanes(arch: str) -> int:
@@ -167,12 +176,12 @@ DEVICES: tuple[DeviceModel, ...] = (
     DeviceModel(
         name="NVIDIA H200", arch="sm_90", sms=132, clock_hz=1.98e9, dram_bytes_per_s=4.3e12,
         l2_bytes=60 << 20, l2_bytes_per_s=1.0e13, fp32_flops=6.7e13, shared_per_sm=233472,
-        shared_per_block=232448, max_cluster=8,
+        shared_per_block=232448, max_cluster=16,
         source="copy rate and L2 measured on an H200; the rest from the datasheet",
     ),
     _datasheet(
         "NVIDIA H100 80GB HBM3", "sm_90", sms=132, clock_ghz=1.98, dram_gb_per_s=3350, l2_mib=50,
-        shared_kib=(228, 227), max_cluster=8, source=_LIMITS + "NVIDIA H100 datasheet (SXM5)",
+        shared_kib=(228, 227), max_cluster=16, source=_LIMITS + "NVIDIA H100 datasheet (SXM5)",
     ),
     _datasheet(
         "NVIDIA A100-SXM4-80GB", "sm_80", sms=108, clock_ghz=1.41, dram_gb_per_s=2039, l2_mib=40,
@@ -198,7 +207,7 @@ DEVICES: tuple[DeviceModel, ...] = (
     ),
     _datasheet(
         "NVIDIA B200", "sm_100", sms=148, clock_ghz=1.965, dram_gb_per_s=8000, l2_mib=126,
-        shared_kib=(228, 227), max_cluster=8, source=_LIMITS + "NVIDIA Blackwell datasheet (HGX B200)",
+        shared_kib=(228, 227), max_cluster=16, source=_LIMITS + "NVIDIA Blackwell datasheet (HGX B200)",
     ),
     _datasheet(
         "Tesla T4", "sm_75", sms=40, clock_ghz=1.59, dram_gb_per_s=320, l2_mib=4, shared_kib=(64, 64),

@@ -56,6 +56,14 @@ class LaunchFeatures:
     """Per thread: registers stored to and loaded from local memory."""
     independent: int = 1
     """Instructions of a thread that typically do not wait for each other."""
+    host_us: float = 0.0
+    """Microseconds that the host takes to enqueue the launch; 0 where the launch is alone in its plan."""
+    round_trips: int = 0
+    """Per block: trips to L2 and back, one behind the other, in which it waits for what other blocks publish."""
+    turns: int = 1
+    """Times that a thread goes through all of the kernel's sweeps, and meets its spilled registers again."""
+    in_step: int = 1
+    """Blocks of one SM that wait for the same others, so that none moves anything while they do."""
 
 
 class Family(Protocol):

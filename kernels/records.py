@@ -111,6 +111,27 @@ class LaunchPlan(Record):
     views: dict[str, View] = {}
     steps: tuple[KernelStep | LibraryStep, ...]
     prepare: tuple[KernelStep | LibraryStep, ...] = ()
+    graph: StrictBool = False
+    """Whether the steps are recorded once as a CUDA graph and replayed: inputs are copied into memory of the launcher's
+    before each run, outputs out of it after each. The emulator runs the steps."""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What the plan's name is made of: fields that it leaves out take no part, so that a plan keeps the name that
+        it had before there were such fields."""
+        plan = self.model_dump(mode="json")
+        for name in ("views", "graph"):
+            if not plan[name]:
+                del plan[name]
+        return plan
+
+    @property
+    def operands(self) -> frozenset[str]:
+        """Every buffer, input, output and parameter that a step takes or a view lies on."""
+        steps = (*self.prepare, *self.steps)
+        named = {name for step in steps for name in step.named}
+        named |= {step.out for step in steps if isinstance(step, LibraryStep)}
+        return frozenset(self.base(name) for name in named).union(view.of for view in self.views.values())
 
     def base(self, name: str) -> str:
         """What a name of a view lies on; any other name as it is."""
@@ -133,11 +154,7 @@ class Candidate(Record):
     @property
     def id(self) -> str:
         """Content hash of source and plan (16 hex digits); parent and slot values do not take part."""
-        plan = self.plan.model_dump(mode="json")
-        if not self.plan.views:
-            # So that a plan without any has the name that it had before there were views.
-            del plan["views"]
-        return content_hash([self.source, plan])[:16]
+        return content_hash([self.source, self.plan.identity])[:16]
 
 
 class Failure(Record):

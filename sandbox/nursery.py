@@ -111,7 +111,14 @@ class Nursery:
                     self._starting = None
 
     def fork(self) -> tuple[Runner, dict[str, Any]]:
-        """A new runner and its isolation. SandboxError where the process is gone."""
+        """A new runner and its isolation; another one where the first was killed from outside before it was ready.
+        SandboxError where the process is gone, or a runner does not start."""
+        try:
+            return self._fork()
+        except errors.WorkerKilled:
+            return self._fork()
+
+    def _fork(self) -> tuple[Runner, dict[str, Any]]:
         ours, theirs = socket.socketpair()
         # Before the runner can write: what is sent without it does not tell the sender's id.
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -126,10 +133,17 @@ class Nursery:
         try:
             found = runner.await_ready()
         except errors.SandboxError as error:
-            raise errors.SandboxError(f"{error}: {self.log_tail() or 'no message'}") from None
+            raise self._not_ready(runner, error) from None
         layers = {**found["layers"], "cgroup": "on" if isinstance(self._group, cgroup.Group) else self._group}
         layers["watchdog"] = f"on: {self.policy.memory_bytes / 1e9:.1f} GB, {self.policy.processes} processes"
         return runner, {"profile": found["profile"], "layers": layers}
+
+    def _not_ready(self, runner: Runner, error: errors.SandboxError) -> errors.SandboxError:
+        """What came of a runner that is not ready; asked after before we end it, as that is a SIGKILL too."""
+        code = self.exit_code(runner) if isinstance(error, errors.WorkerDied) else None
+        runner.kill()
+        kind = errors.WorkerKilled if code == -signal.SIGKILL else errors.SandboxError
+        return kind(f"{error}: {self.log_tail() or 'no message'}")
 
     def exit_code(self, runner: Runner) -> int | None:
         """By which signal (negative) or code a runner ended; None where that is not known."""

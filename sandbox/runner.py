@@ -44,23 +44,28 @@ class Runner:
         self._ending = threading.Lock()
 
     def await_ready(self) -> dict[str, Any]:
-        """Waits for the first message and gives the isolation in it; the system says who sent it."""
+        """Waits for the first message and gives the isolation in it; the system says who sent it. WorkerDied where the
+        process ended before that, SandboxError where it says nothing; `kill` is still to be called."""
         self._sock.settimeout(_READY_S)
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         try:
             self._read_sender()
             ready = process.receive(self._sock)
         except TimeoutError:
+            raise errors.SandboxError(f"a forked worker process was not ready after {_READY_S:g} s") from None
+        except (ProcessLookupError, ConnectionError):
             ready = None
         if ready is None or "isolation" not in ready:
-            self.kill()
-            raise errors.SandboxError("a forked worker process ended before it was ready")
+            raise errors.WorkerDied("a forked worker process ended before it was ready")
         isolation: dict[str, Any] = ready["isolation"]
         return isolation
 
     def _read_sender(self) -> None:
-        """Looks at the first bytes without taking them: their sender's id, in this process's namespace."""
-        _, control, _, _ = self._sock.recvmsg(1, socket.CMSG_SPACE(_CREDENTIALS.size), socket.MSG_PEEK)
+        """Looks at the first bytes without taking them: their sender's id, in this process's namespace.
+        ProcessLookupError where it has ended."""
+        first, control, _, _ = self._sock.recvmsg(1, socket.CMSG_SPACE(_CREDENTIALS.size), socket.MSG_PEEK)
+        if not first:
+            raise ProcessLookupError
         for _, kind, data in control:
             if kind == _SCM_CREDENTIALS and len(data) >= _CREDENTIALS.size:
                 self.pid = _CREDENTIALS.unpack_from(data)[0] or self.pid
@@ -69,7 +74,7 @@ class Runner:
         if self.gone():
             # It ended, and its number may already have been somebody else's when it was opened.
             os.close(handle)
-            raise TimeoutError
+            raise ProcessLookupError
         self._handle = handle
         self._sock.settimeout(_READY_S)
 

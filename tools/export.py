@@ -97,11 +97,12 @@ def model_new(
     outputs, spec = _outputs(instance)
     parameters = _parameters(candidate, instance, ptx, arch)
     base, source = _base(problem, instance)
-    plan = candidate.plan
+    plan, operands = candidate.plan, candidate.plan.operands
     prepare, steps = ([_step(s, instance, parameters) for s in part] for part in (plan.prepare, plan.steps))
     launched = [step for step in (*plan.prepare, *plan.steps) if isinstance(step, KernelStep)]
     used = {plan.base(name) for step in (*plan.prepare, *plan.steps) for name in step.named}
     named = sorted(name[6:] for name in used if _is_parameter(name))
+    tensors = (n for n, value in enumerate(instance.inputs) if isinstance(value, torch.Tensor))
     about = f", {outcome.status} on {outcome.verified_on}" if outcome and outcome.verified_on else ""
     return _template().render(
         name=problem.name + about,
@@ -118,6 +119,8 @@ def model_new(
         steps=repr(steps),
         parameters=repr(named),
         constants=repr(_constants(problem, named)),
+        graph=plan.graph,
+        copied=repr([n for n in tensors if f"in{n}" in operands]),
         extended=any(step.cluster != (1, 1, 1) or step.cooperative for step in launched),
     )
 

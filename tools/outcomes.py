@@ -29,6 +29,7 @@ _CRASH = {
     "trap", "illegal_instruction", "invalid_pc", "invalid_address_space", "hardware_stack_error", "cuda_error",
     "process_died",
 }  # fmt: skip
+_SLOT_OF = {"capture": "launch"}
 _HANG = {"hang", "deadlock", "step_limit", "timeout", "launch_timeout"}
 _WRONG = {"race", "uninitialised", "uninitialized", "divergent_barrier", "barrier"}
 
@@ -74,6 +75,7 @@ def verified(outcome: Outcome, verdict: VerifyReport, warnings: Sequence[str], l
         failure = Failure(stage="emulate", kind="unsupported", message=verdict.not_emulated)
     elif failure is not None:
         status = status_of(failure)
+        failure = _at_slot(failure, outcome)
     return outcome.model_copy(
         update={
             "status": status,
@@ -88,6 +90,12 @@ def verified(outcome: Outcome, verdict: VerifyReport, warnings: Sequence[str], l
             "warnings": (*outcome.warnings, *warnings),
         }
     )
+
+
+def _at_slot(failure: Failure, outcome: Outcome) -> Failure:
+    """The failure with the slot at fault where its kind tells, so that a search changes that one."""
+    slot = _SLOT_OF.get(failure.kind or "")
+    return failure.model_copy(update={"slot": slot}) if failure.slot is None and slot in outcome.slots else failure
 
 
 def timed(outcome: Outcome, timing: TimingReport, notes: Sequence[str], roof: Roof | None) -> Outcome:

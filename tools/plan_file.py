@@ -42,10 +42,11 @@ SCRATCH_GPU = 16 << 30
 SCRATCH_CPU = MAX_SCRATCH
 """The same in the emulator."""
 _MAX_SOURCE = 4 << 20
-_MAX_PLAN = 1 << 20
+_MAX_PLAN = 8 << 20
 """Bytes that the two files of a candidate may have."""
-_MAX_STEPS = 1024
-"""Steps of a plan, `prepare` included: each is a launch of every run."""
+_MAX_STEPS = 8192
+"""Steps of a plan, `prepare` included: each is a launch of every run. A recurrent network whose loop over time is
+unrolled has more than a thousand."""
 _MAX_SIZE = 2**31 - 1
 """The largest dimension of a grid; no device takes more in any of its launch parameters."""
 _MAX_LISTED = 40

@@ -61,7 +61,8 @@ def binary_of(candidate: Candidate, report: CompileReport, kind: Literal["gpu", 
         code = code_hash(Path(path).read_bytes()) if kind == "gpu" else ptx_hash(Path(path).read_text())
     except (OSError, ValueError):
         return None
-    return hashlib.sha256(f"{code}\n{candidate.plan.model_dump_json()}".encode()).hexdigest()
+    plan = candidate.plan.model_dump_json(exclude=None if candidate.plan.graph else {"graph"})
+    return hashlib.sha256(f"{code}\n{plan}".encode()).hexdigest()
 
 
 class Twins:

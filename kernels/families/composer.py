@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from warpsmith.kernels.assemble import fixed_kernels
 from warpsmith.kernels.composite import AnyRegion, Composite, Kernel, KernelPart, LibraryPart
+from warpsmith.kernels.cost import breakdown, total_us
 from warpsmith.kernels.device import DeviceModel
 from warpsmith.kernels.family import Family, Invalid, LaunchFeatures
 from warpsmith.kernels.records import Buffer, Candidate, KernelStep, LaunchPlan, LibraryStep, SlotValue
@@ -16,6 +17,11 @@ from warpsmith.kernels.slots import Slot, Values
 
 _EFFICIENCY = 0.8
 """Share of the device's peak at which a library is taken to run."""
+LAUNCH = "launch"
+"""The slot that says how the plan's steps reach the device."""
+_KERNEL_HOST_US, _LIBRARY_HOST_US = 6.0, 15.0
+"""What the host takes to enqueue a kernel through the driver's binding, and to call an ATen operator from Python: usual
+figures, not measured here."""
 
 
 class ComposerFamily:
@@ -42,7 +48,7 @@ class ComposerFamily:
 
     def slots(self, region: AnyRegion, device: DeviceModel) -> tuple[Slot, ...]:
         """The slots of the kernels that are open, each with its kernel's number before it."""
-        found: list[Slot] = []
+        found = [_LAUNCH_SLOT] if _several_launches(_composite(region)) else []
         for number, kernel in _open(_composite(region)):
             own = self._families[kernel.family].slots(kernel.region, device)
             about = f"kernel {number} ({kernel.family})"
@@ -64,7 +70,15 @@ class ComposerFamily:
         for number, kernel in _open(_composite(region)):
             own = self._families[kernel.family].sensible(kernel.region, device)
             values |= {f"p{number}_{name}": value for name, value in own.items()}
+        if _several_launches(_composite(region)):
+            values[LAUNCH] = self._cheaper_launch(region, device, values)
         return values
+
+    def _cheaper_launch(self, region: AnyRegion, device: DeviceModel, values: Values) -> str:
+        """A graph spares the host every step but copies what comes in and goes out; by the model, what costs less."""
+        naive = {slot.name: slot.default for slot in self.slots(region, device)}
+        ways = ("steps", "graph")
+        return min(ways, key=lambda way: _us(self.features(region, device, naive | values | {LAUNCH: way}), device))
 
     def emit(self, region: AnyRegion, device: DeviceModel, values: Values) -> Candidate:
         """One module with every kernel, one plan with every part."""
@@ -77,18 +91,26 @@ class ComposerFamily:
                 if whole.kernels[number].tunable:
                     lines[f"p{number}_{name}"] = (at + first + 1, at + last + 1)
             at += texts[-1].count("\n") + 1
+        plan = _plan(whole, made, graph=_as_graph(values))
         return Candidate(
-            source="\n".join(texts) or "// library calls alone\n", plan=_plan(whole, made), family=self.name,
-            values=dict(values), slot_lines=lines,
+            source="\n".join(texts) or "// library calls alone\n", plan=plan, family=self.name, values=dict(values),
+            slot_lines=lines,
         )  # fmt: skip
 
     def features(self, region: AnyRegion, device: DeviceModel, values: Values) -> tuple[LaunchFeatures, ...]:
-        """Cost-model inputs of every launch, and of every library call as far as its bytes and FLOPs tell."""
+        """Cost-model inputs of every launch, and of every library call as far as its bytes and FLOPs tell. Steps take
+        the host's time, a graph that of its copies."""
         whole = _composite(region)
+        graph = _as_graph(values)
         own = [self._features(kernel, device, number, values) for number, kernel in enumerate(whole.kernels)]
         found: list[LaunchFeatures] = []
         for part in whole.parts:
-            found += [_of_library(part, device)] if isinstance(part, LibraryPart) else own[part.kernel]
+            library = isinstance(part, LibraryPart)
+            of_part = [_of_library(part, device)] if isinstance(part, LibraryPart) else own[part.kernel]
+            host_us = _LIBRARY_HOST_US if library else _KERNEL_HOST_US
+            found += of_part if graph else [replace(one, host_us=host_us) for one in of_part]
+        if graph:
+            found += [_copy(count, device) for count in (*whole.input_bytes, *whole.output_bytes)]
         return tuple(found)
 
     def _values(self, kernel: Kernel, device: DeviceModel, number: int, values: Values) -> Values:
@@ -141,7 +163,20 @@ def _wrapped(candidate: Candidate, number: int) -> str:
     return f"namespace p{number} {{\n{text}\n}}  // namespace p{number}"
 
 
-def _plan(whole: Composite, made: list[Candidate]) -> LaunchPlan:
+def _several_launches(whole: Composite) -> bool:
+    """A library may launch any number of kernels in one call: a recurrent layer, some for every point in time."""
+    return len(whole.parts) > 1 or any(isinstance(part, LibraryPart) for part in whole.parts)
+
+
+def _as_graph(values: Values) -> bool:
+    return values.get(LAUNCH) == "graph"
+
+
+def _us(features: tuple[LaunchFeatures, ...], device: DeviceModel) -> float:
+    return total_us(breakdown(features, device))
+
+
+def _plan(whole: Composite, made: list[Candidate], *, graph: bool) -> LaunchPlan:
     buffers = dict(whole.buffers)
     steps: list[KernelStep | LibraryStep] = []
     for place, part in enumerate(whole.parts):
@@ -151,7 +186,7 @@ def _plan(whole: Composite, made: list[Candidate]) -> LaunchPlan:
         own, names = _scratch(made[part.kernel], part, place)
         buffers |= own
         steps += _steps(made[part.kernel], part.kernel, names)
-    return LaunchPlan(buffers=buffers, views=dict(whole.views), steps=tuple(steps))
+    return LaunchPlan(buffers=buffers, views=dict(whole.views), steps=tuple(steps), graph=graph)
 
 
 def _scratch(candidate: Candidate, part: KernelPart, place: int) -> tuple[dict[str, Buffer], dict[str, str]]:
@@ -166,6 +201,22 @@ def _steps(candidate: Candidate, number: int, names: Mapping[str, str]) -> Itera
         assert isinstance(step, KernelStep)
         args = tuple(names[arg] if isinstance(arg, str) else arg for arg in step.args)
         yield step.model_copy(update={"kernel": f"p{number}_{step.kernel}", "args": args})
+
+
+_LAUNCH_SLOT = Slot(
+    name=LAUNCH, owner="config", kind="choice", values=("steps", "graph"), default="steps",
+    doc="how the plan's steps reach the device: one by one, or recorded once and replayed as a CUDA graph, with copies "
+    "of inputs and outputs",
+)  # fmt: skip
+
+
+def _copy(count: int, device: DeviceModel) -> LaunchFeatures:
+    """A copy of so many bytes on the device."""
+    return LaunchFeatures(
+        kernel="copy", blocks=max(1, min(2 * device.sms, count // 4096)), threads=256, registers=32, shared_bytes=0,
+        dram_read=count, dram_written=count, l2_read=count, shared_traffic=0, flops=0, special_ops=0,
+        instructions=count // 4, bytes_in_flight=64, barriers=0, independent=4, host_us=_KERNEL_HOST_US,
+    )  # fmt: skip
 
 
 def _of_library(part: LibraryPart, device: DeviceModel) -> LaunchFeatures:

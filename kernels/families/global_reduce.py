@@ -21,7 +21,7 @@ from warpsmith.kernels.families.global_layout import (
     global_layout,
 )
 from warpsmith.kernels.families.row_choices import Choices, ChoiceSpace, bounded, refuse_reduction, space_of
-from warpsmith.kernels.families.row_monoid import Monoid
+from warpsmith.kernels.families.row_state import state_context
 from warpsmith.kernels.family import Invalid, LaunchFeatures
 from warpsmith.kernels.records import Buffer, Candidate, KernelStep, LaunchPlan
 from warpsmith.kernels.region import Region
@@ -88,7 +88,7 @@ class GlobalReduceFamily:
         slots = (*space.slots(), *row_sweeps.code_slots(row_sweeps.take_apart(region)))
         facts = global_facts(region)
         layout = global_layout(facts, device, space.defaults | values)
-        template = load_template("row_sweep.cu") + load_template("global_reduce.cu")
+        template = "".join(map(load_template, ("row_sweep.cu", "row_state.cu", "global_reduce.cu")))
         built = assemble(render(template, _context(region) | {"fixed": space.fixed_lines()}), slots, values, ENUMS)
         return Candidate(
             source=built.source, plan=_plan(region, facts, layout), family=self.name, values=dict(values),
@@ -199,36 +199,13 @@ def _group_steps(region: Region, layout: GlobalLayout, first: int, rows: int) ->
 def _context(region: Region) -> dict[str, Any]:
     """Template context: the shared sweeps, and what each kernel knows of its row."""
     parts = row_sweeps.take_apart(region)
-    types = codegen.value_ctypes(region)
-    context = dict(row_sweeps.base_context(region, parts, keeps=False))
-    names = row_sweeps.kept_names(region, parts)
-    saved = list(_saved(region))
+    context = state_context(region, parts, keeps=False)
+    names, saved = row_sweeps.kept_names(region, parts), list(_saved(region))
     for number, sweep in enumerate(context["sweeps"]):
-        wanted = {load["var"] for load in sweep["loads"]}
-        sweep["readings"] = [view for view in context["loads"] if view.var in wanted]
-        sweep["known"] = _typed(names.before(number), types)
-        sweep["finish_inputs"] = _typed([*names.before(number), *names.results[number]], types)
-        sweep["finish_outputs"] = names.hoisted[number + 1]
-        sweep["results_vars"] = names.results[number]
         sweep["saved"] = [var for var in names.results[number] if var in saved]
         sweep["saved_both"] = [var for var in (names.results[1] if parts.fused else ()) if var in saved]
-        sweep["unpacked"] = _unpacked(parts.rounds[number].monoid)
-    if context["post"]:
-        wanted = {load["var"] for load in context["post"]["loads"]}
-        context["post"]["readings"] = [view for view in context["loads"] if view.var in wanted]
     parameters = _parameters(region)
     return context | {
-        "kept_values": _typed(names.all, types),
-        "setup_values": names.setup,
-        "fused_unpacked": _unpacked(parts.fused),
         "signature": codegen.signature(parameters) + ", long long first_row",
         "arguments": ", ".join(parameter.name for parameter in parameters) + ", first_row",
     }
-
-
-def _unpacked(monoid: Monoid | None) -> list[dict[str, str]]:
-    return [{"var": var, "text": text} for _, var, text in (monoid.results if monoid else ())]
-
-
-def _typed(names: list[str] | tuple[str, ...], types: dict[str, str]) -> list[dict[str, str]]:
-    return [{"var": name, "ctype": types[name]} for name in names]

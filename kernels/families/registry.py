@@ -14,6 +14,7 @@ from warpsmith.kernels.families.rewritten import JOINT, RewrittenFamily
 from warpsmith.kernels.families.row import RowFamily
 from warpsmith.kernels.families.scan import ScanFamily
 from warpsmith.kernels.families.scan_column import ScanColumnFamily
+from warpsmith.kernels.families.slab import SlabFamily
 from warpsmith.kernels.families.window import WindowFamily
 from warpsmith.kernels.family import Family, KernelSpec, spec_for
 from warpsmith.kernels.region import OneRegion, Region
@@ -25,6 +26,7 @@ FAMILIES: tuple[Family, ...] = (
     RowFamily(),
     ColumnFamily(),
     GlobalReduceFamily(),
+    SlabFamily(),
     GemmFamily(),
     ScanColumnFamily(),
     ScanFamily(),
@@ -79,9 +81,11 @@ def own_families(region: OneRegion, device: DeviceModel | None = None) -> tuple[
     """The families of own kernels among them.
 
     With a device, reductions to so few results that one team a result would leave most of it idle prefer the
-    grid-wide family.
+    grid-wide family, and one whose `pays` says that it is not for such sizes is left out where others are there.
     """
     found = [family for family in FAMILIES if family.refuse(region) is None]
+    if device is not None:
+        found = [family for family in found if _pays(family, region, device)] or found
     if not found:
         reasons = "; ".join(f"{family.name}: {family.refuse(region)}" for family in FAMILIES)
         operators = ", ".join(region.source_ops) or "region"
@@ -107,6 +111,12 @@ def specs_for(region: AnyRegion, device: DeviceModel) -> list[KernelSpec]:
 def longest_text(spec: KernelSpec) -> int:
     """Characters of the longest text that a slot of the family holds by default."""
     return max((len(str(slot.default)) for slot in spec.slots if slot.kind == "code"), default=0)
+
+
+def _pays(family: Family, region: OneRegion, device: DeviceModel) -> bool:
+    """What the family's own `pays` says; a family that has none need not be asked."""
+    pays = getattr(family, "pays", None)
+    return bool(pays(region, device)) if pays is not None else True
 
 
 def _leaves_idle(family: Family, region: OneRegion, device: DeviceModel) -> bool:

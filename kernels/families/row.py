@@ -19,7 +19,7 @@ from warpsmith.kernels.families.row_choices import (
     space_of,
 )
 from warpsmith.kernels.families.row_cost import row_features
-from warpsmith.kernels.families.row_layout import RowFacts, RowLayout, choices_of, facts_of, layout_of
+from warpsmith.kernels.families.row_layout import RowFacts, RowLayout, choices_of, facts_of, layout_of, limited
 from warpsmith.kernels.family import Invalid, LaunchFeatures
 from warpsmith.kernels.records import Candidate, KernelStep, LaunchPlan
 from warpsmith.kernels.region import Region
@@ -28,13 +28,14 @@ from warpsmith.kernels.slots import Role, Slot, Values
 KERNEL = "row_reduce"
 ENUMS = {"residency": "Residency", "cache_hint": "Hint", "scheme": "Scheme", "passes": "Passes"}
 NAIVE: Values = {
-    "threads": 128, "rows": 1, "cluster": 1, "residency": "reread", "vector": 1, "cache_hint": "default",
+    "threads": 128, "rows": 1, "cluster": 1, "per_sm": 0, "residency": "reread", "vector": 1, "cache_hint": "default",
     "unroll": 1, "scheme": "tree", "accumulators": 1, "passes": "rounds",
 }  # fmt: skip
 DOCS: dict[str, tuple[Role, str]] = {
     "threads": ("config", "threads that share one row (in each block of its cluster)"),
     "rows": ("config", "rows a block computes side by side"),
     "cluster": ("config", "blocks that share one row and combine through distributed shared memory"),
+    "per_sm": ("config", "blocks a multiprocessor at most, so that L2 holds the rows in flight; 0: as many as fit"),
     "residency": ("memory", "where a row waits between sweeps: registers, shared memory, or nowhere"),
     "vector": ("memory", "neighbouring elements in one access; rows that start unaligned are peeled"),
     "cache_hint": ("memory", "cache hint of results and of inputs read once: streaming = evict first"),
@@ -50,10 +51,18 @@ _DROPS = (
     ("cache_hint", "streaming"),
 )  # fmt: skip
 """What a search space that is too large loses first: values that rarely matter, then remote ones."""
+_DROPS_OF_LONG_ROWS = (
+    ("per_sm", 4), ("per_sm", 1), ("cluster", 2), ("cluster", 4), ("cache_hint", "streaming"), *_DROPS,
+)  # fmt: skip
+"""Which blocks share an SM matters there; hinted accesses were never faster on an H200."""
 
 
 MIN_SLICE = 16 << 10
 """Bytes of a row for each block of a cluster, at least: below it the blocks wait for each other most of the time."""
+
+PORTABLE_CLUSTER = 8
+"""Blocks of a cluster that every device with clusters can start. More need as many free multiprocessors in one part of
+the chip (a GPC), so the prior asks for them only where a row stays on chip no other way, or half of the chip idles."""
 
 
 class RowFamily:
@@ -96,7 +105,7 @@ class RowFamily:
         space = _space(region, device).holding(values)
         slots = (*space.slots(), *row_sweeps.code_slots(parts))
         full = space.defaults | values
-        layout = layout_of(facts_of(region), full)
+        layout = limited(layout_of(facts_of(region), full), device, int(full["per_sm"]))
         context = dict(row_sweeps.base_context(region, parts, keeps=True)) | {
             "fixed": space.fixed_lines(),
             "cluster_attribute": "__cluster_dims__(CLUSTER, 1, 1) " if device.max_cluster > 1 else "",
@@ -123,7 +132,8 @@ class RowFamily:
         """Cost-model inputs of the one launch."""
         region = _rows(region)
         full = _space(region, device).defaults | values
-        return (row_features(KERNEL, region, device, full, layout_of(facts_of(region), full)),)
+        layout = limited(layout_of(facts_of(region), full), device, int(full["per_sm"]))
+        return (row_features(KERNEL, region, device, full, layout),)
 
 
 def _rows(region: AnyRegion) -> Region:
@@ -142,7 +152,7 @@ def _resident(region: Region, parts: row_sweeps.Sweeps) -> list[dict[str, str]]:
 
 
 def _check(facts: RowFacts, device: DeviceModel, values: Values) -> Invalid | None:
-    layout = layout_of(facts, values)
+    layout = limited(layout_of(facts, values), device, int(values["per_sm"]))
     return (
         _check_team(device, layout)
         or _check_steps(layout, values)
@@ -176,6 +186,8 @@ def _check_team(device: DeviceModel, layout: RowLayout) -> Invalid | None:
 
 def _check_steps(layout: RowLayout, values: Values) -> Invalid | None:
     unroll, vector, accumulators = int(values["unroll"]), int(values["vector"]), int(values["accumulators"])
+    if int(values["per_sm"]) and layout.residency != "reread":
+        return Invalid(("per_sm", "residency"), "shape", "a row on chip is not read again: no limit to set")
     if vector > layout.widest:
         return Invalid(("vector",), "alignment", f"no operand has aligned runs of {vector} elements")
     if layout.residency == "registers":
@@ -199,7 +211,8 @@ def _space(region: Region, device: DeviceModel) -> ChoiceSpace:
     facts, choices = facts_of(region), choices_of(region, device)
     best = _sensible(facts, device, choices)
     keep = {name: value for name, value in best.items() if name not in ("accumulators", "scheme")}
-    drops = [(name, value) for name, value in _DROPS if value != NAIVE[name] or name == "scheme"]
+    struck = _DROPS_OF_LONG_ROWS if len(choices["per_sm"]) > 1 else _DROPS
+    drops = [(name, value) for name, value in struck if value != NAIVE[name] or name == "scheme"]
     left = bounded(choices, lambda values: _check(facts, device, values) is None, drops, keep)
     return space_of(DOCS, ENUMS, left, NAIVE, best)
 
@@ -215,6 +228,8 @@ def _sensible(facts: RowFacts, device: DeviceModel, choices: Choices) -> Values:
         values |= _shared_cluster(facts.size, device, row_bytes, choices)
     else:
         clusters = [int(cluster) for cluster in choices["cluster"]]
+        if 2 * facts.kept * PORTABLE_CLUSTER > device.sms:
+            clusters = [cluster for cluster in clusters if cluster <= PORTABLE_CLUSTER]
         busy = [cluster for cluster in clusters if facts.kept * cluster >= device.sms] or [max(clusters)]
         threads = _team(facts.size, 0, choices)
         if facts.size >= 1 << 14:
@@ -245,12 +260,21 @@ def _shared_cluster(size: int, device: DeviceModel, row_bytes: int, choices: Cho
     Where not even two fit, keeping the row gains nothing over reading it again: a cluster's rows in flight are few
     enough for L2.
     """
-    cluster = max(int(value) for value in choices["cluster"])
+    clusters = [int(value) for value in choices["cluster"]]
+    cluster = max(value for value in clusters if value <= PORTABLE_CLUSTER)
     while cluster > 1 and row_bytes // cluster < MIN_SLICE:
         cluster //= 2
+    if not _two_fit(row_bytes // cluster, device) and _two_fit(row_bytes // max(clusters), device):
+        cluster = max(clusters)
     share = -(-size // cluster)
     wanted = min(1024, power_of_two_at_least(-(-share // 32)))
+    wanted = min(wanted, 512) if cluster > PORTABLE_CLUSTER else wanted  # registers for two blocks as well
     threads = min((int(t) for t in choices["threads"]), key=lambda t: abs(t.bit_length() - wanted.bit_length()))
-    if 2 * (row_bytes // cluster + (4 << 10)) > device.shared_per_sm:
+    if not _two_fit(row_bytes // cluster, device):
         return {"residency": "reread", "cluster": cluster, "threads": 256}
     return {"residency": "shared", "cluster": cluster, "threads": threads}
+
+
+def _two_fit(slice_bytes: int, device: DeviceModel) -> bool:
+    """Whether a multiprocessor holds the slices of two blocks."""
+    return 2 * (slice_bytes + (4 << 10)) <= device.shared_per_sm

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from warpsmith.kernels import codegen
@@ -12,6 +12,9 @@ from warpsmith.kernels.families.row_access import classify
 from warpsmith.kernels.families.row_choices import Choices, power_of_two_at_least
 from warpsmith.kernels.region import Region
 from warpsmith.kernels.slots import Values
+
+LIMITED_ROW = 256 << 10
+"""Bytes of a row's inputs from which the rows that a full device has in flight may not fit L2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,15 @@ def layout_of(facts: RowFacts, values: Values) -> RowLayout:
     )  # fmt: skip
 
 
+def limited(layout: RowLayout, device: DeviceModel, per_sm: int) -> RowLayout:
+    """The launch with so much shared memory a block that one more than `per_sm` would not fit an SM; 0: as it is."""
+    if not per_sm:
+        return layout
+    unit = device.shared_granularity
+    block = (device.shared_per_sm // (per_sm + 1) // unit + 1) * unit - device.shared_reserved_per_block
+    return replace(layout, dynamic_shared=max(layout.dynamic_shared, block - layout.static_shared))
+
+
 def widest_vector(region: Region) -> int:
     """Widest vector of at most 16 bytes that some full-level access can be read or written in."""
     parts = row_sweeps.take_apart(region)
@@ -123,7 +135,7 @@ def choices_of(region: Region, device: DeviceModel) -> Choices:
     row_bytes = sum(size * common.item_bytes(load) for load in region.loads if load.level == "full")
     usual = min(1024, max(32, power_of_two_at_least(-(-size // 16))))
     threads = tuple(t for t in (32, 64, 128, 256, 512, 1024) if usual // 4 <= t <= 4 * usual or t == 128)
-    clusters = tuple(c for c in (1, 2, 4, 8) if c <= max(1, device.max_cluster))
+    clusters = tuple(c for c in (1, 2, 4, 8, 16) if c <= max(1, device.max_cluster))
     held = size * sum(compute_bytes(load.dtype) for load in resident)
     places = (("shared", device.shared_per_block), ("registers", 3 * device.registers_per_sm))
     residency = ("reread", *(name for name, room in places if held and held <= room * max(clusters)))
@@ -131,6 +143,7 @@ def choices_of(region: Region, device: DeviceModel) -> Choices:
         "threads": threads,
         "rows": (1, 2, 4, 8) if size <= 4096 and region.kept_size > 1 else (1,),
         "cluster": clusters if row_bytes >= 64 << 10 else (1,),
+        "per_sm": (0, 1, 2, 4) if row_bytes >= LIMITED_ROW and region.kept_size > device.sms else (0,),
         "residency": residency,
         "vector": tuple(v for v in (1, 2, 4, 8) if v <= widest_vector(region)),
         "cache_hint": ("default", "streaming"),

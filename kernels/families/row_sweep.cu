@@ -170,8 +170,15 @@ template <class P> static __device__ __forceinline__ P reduce_team(P p, P* scrat
     };
 //% endfor
 //% endmacro
-//% macro walk(sweep, partial)
+//% macro walk(sweep, partial, backward=none)
+//% if backward
+// Either way a thread meets the same vectors.
+const Index laps = first_vector < vector_count ? (vector_count - first_vector - 1) / (VECTOR_STRIDE * GROUP) + 1 : 0;
+for (Index lap = 0; lap < laps; ++lap) {
+    const Index start = first_vector + (${backward} ? laps - 1 - lap : lap) * VECTOR_STRIDE * GROUP;
+//% else
 for (Index start = first_vector; start < vector_count; start += VECTOR_STRIDE * GROUP) {
+//% endif
 //% for load in sweep.loads
     ${load.ctype} ${load.var}_now[GROUP][VECTOR];
 //% endfor
@@ -254,11 +261,11 @@ if constexpr (VECTOR > 1) {
     }
 }
 //% endmacro
-//% macro gather_partial(sweep, partial)
+//% macro gather_partial(sweep, partial, backward=none)
 ${partial} parts[ACCUMULATORS];
 #pragma unroll
 for (int a = 0; a < ACCUMULATORS; ++a) set_identity(parts[a]);
-${walk(sweep, partial)}
+${walk(sweep, partial, backward)}
 #pragma unroll
 for (int a = 1; a < ACCUMULATORS; ++a) combine(parts[0], parts[a]);
 //% endmacro

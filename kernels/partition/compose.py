@@ -10,8 +10,9 @@ from warpsmith.kernels.device import DeviceModel
 from warpsmith.kernels.errors import NotYetError
 from warpsmith.kernels.lowering.lower import live_nodes, lower
 from warpsmith.kernels.lowering.scan import with_exclusive_scans
-from warpsmith.kernels.opgraph import NodeRef, OpGraph, OpNode
+from warpsmith.kernels.opgraph import ITEM_BYTES, GraphInput, NodeRef, OpGraph, OpNode, TensorSpec
 from warpsmith.kernels.partition.anchors import library_step
+from warpsmith.kernels.partition.biases import with_split_biases
 from warpsmith.kernels.partition.fuse import Fusion, Group
 from warpsmith.kernels.partition.price import Prices, canonical
 from warpsmith.kernels.partition.scratch import Scratch, Tenant, assigned
@@ -46,12 +47,25 @@ def recomposed(graph: OpGraph, device: DeviceModel, like: Composite) -> Composit
 
 
 def _fusion(graph: OpGraph, device: DeviceModel) -> Fusion:
-    laid = laid_out(with_exclusive_scans(graph))
+    laid = laid_out(with_split_biases(with_exclusive_scans(graph)))
     return Fusion(laid, Prices(device), live_nodes(laid))
 
 
 def _made_by(part: Part) -> int | str:
     return part.kernel if isinstance(part, KernelPart) else part.step.library
+
+
+def _is_copied(leaf: GraphInput) -> bool:
+    """Whether a caller hands the tensor in anew with each call."""
+    return leaf.ref.startswith("in") and not leaf.scalar
+
+
+def _spanned(spec: TensorSpec) -> int:
+    """Bytes from the first element to the last one."""
+    if not spec.numel:
+        return 0
+    last = sum((size - 1) * step for size, step in zip(spec.shape, spec.strides, strict=True))
+    return (last + 1) * ITEM_BYTES[spec.dtype]
 
 
 _Item = Group | OpNode
@@ -98,11 +112,14 @@ class _Composer:
     """Distinct ones, numbered."""
     names: dict[str, str] = field(default_factory=dict)
     views: dict[str, View] = field(default_factory=dict)
+    view_names: dict[View, str] = field(default_factory=dict)
+    """The other way round."""
 
     def composite(self, like: Composite | None = None) -> Composite:
         """All parts; kernels that are equal are shared. `like` says which family computes each of them."""
         scratch = self._place()
         self.views = dict(scratch.views) | self._in_place()
+        self.view_names = {view: name for name, view in reversed(self.views.items())}
         parts: list[Part] = [self._part(item) for item in self.order]
         parts += self._copies()
         graph = self.fusion.graph
@@ -114,6 +131,8 @@ class _Composer:
             flops=graph.flops,
             floor_bytes=graph.floor_bytes,
             source_ops=tuple(node.op for node in self.fusion.live),
+            input_bytes=tuple(_spanned(leaf.spec) for leaf in graph.inputs.values() if _is_copied(leaf)),
+            output_bytes=tuple(graph.spec(ref.name).nbytes for ref in graph.outputs),
         )
 
     def _place(self) -> Scratch:
@@ -172,11 +191,9 @@ class _Composer:
             of=under.of if under else base, shape=spec.shape, strides=spec.strides,
             offset=spec.offset + (under.offset if under else 0),
         )  # fmt: skip
-        known = next((key for key, value in self.views.items() if value == view), None)
-        if known is not None:
-            return known
-        self.views[f"v{len(self.views)}"] = view
-        return f"v{len(self.views) - 1}"
+        name = self.view_names.setdefault(view, f"v{len(self.views)}")
+        self.views[name] = view
+        return name
 
     def _copies(self) -> list[KernelPart]:
         """Outputs that are an input, or another output once more."""

@@ -34,10 +34,12 @@ class _Room:
     dtype: str
     numel: int
     tenants: list[Tenant] = field(default_factory=list)
+    until: int = -1
+    """The last part that needs what is in it."""
 
     def free_at(self, part: int) -> bool:
         """Whether nothing in it is needed by `part` or after it."""
-        return all(tenant.last < part for tenant in self.tenants)
+        return self.until < part
 
 
 def assigned(tenants: Sequence[Tenant]) -> Scratch:
@@ -47,6 +49,7 @@ def assigned(tenants: Sequence[Tenant]) -> Scratch:
     for tenant in sorted(tenants, key=lambda tenant: tenant.first):
         room = _room_for(tenant, rooms)
         room.tenants.append(tenant)
+        room.until = max(room.until, tenant.last)
         room.numel = max(room.numel, tenant.spec.numel)
     buffers: dict[str, Buffer] = {}
     views: dict[str, View] = {}

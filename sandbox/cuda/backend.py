@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,29 +31,22 @@ from warpsmith.sandbox.cuda.arguments import (
     pack,
     parameter_array,
 )
+from warpsmith.sandbox.cuda.bound import Bound, Launch, LaunchFailed, LaunchRefused
 from warpsmith.sandbox.cuda.deadline import launch_timeout_s as usual_timeout_s
 from warpsmith.sandbox.cuda.health import Health
 from warpsmith.sandbox.cuda.leftovers import Leftovers
 from warpsmith.sandbox.cuda.library import LibraryError, library_call
 from warpsmith.sandbox.cuda.memory import hold_to_limit
+from warpsmith.sandbox.cuda.recording import Recording, Replayed, key_of
 from warpsmith.sandbox.cuda.scrub import Scrubber
 from warpsmith.sandbox.cuda.variables import Variables
 
-Launch = Callable[[], object]
 _torch_cuda: Any = torch.cuda
 """Not every release of torch types its streams and events."""
 
 _MOST = 2**31 - 1
 _MOST_BYTES = 1 << 48
 """No device's memory is larger, and torch refuses what does not fit 64 bits in other words."""
-
-
-class LaunchRefused(Exception):
-    """A step cannot be launched as the plan has it; nothing is wrong with the device."""
-
-    def __init__(self, message: str, kind: str) -> None:
-        super().__init__(message)
-        self.kind = kind
 
 
 class CudaBackend:
@@ -113,6 +107,23 @@ class CudaBackend:
         self.scrubber.shared_memory(stream)
         self.driver.reset_persisting_l2()
 
+    def capturing(self) -> bool:
+        """Whether what is enqueued on the current stream is being recorded as a graph."""
+        return torch.cuda.is_current_stream_capturing()
+
+    def recorded(self, enqueue: Launch) -> Launch:
+        """Replays what `enqueue` enqueues on our stream, as a CUDA graph. RuntimeError where some of it cannot be
+        recorded; this process must not go on then, as torch's allocator does not get over a capture that broke off."""
+        graph = torch.cuda.CUDAGraph()
+        try:
+            # Other threads of this process may take memory meanwhile.
+            with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
+                enqueue()
+        except Exception:
+            process.retire()
+            raise
+        return graph.replay
+
     def finish(self) -> Failure | None:
         """Waits for our stream under the launch deadline. After a failure this process must not go on."""
         done = _torch_cuda.Event()
@@ -168,6 +179,8 @@ class LoadedCuda:
         self._scratch: dict[str, torch.Tensor] = {}
         self._prepared: dict[str, torch.Tensor] = {}
         self._launched = False
+        self._recording: Recording | None = None
+        self._poison = 0xFF
 
     def launch(self, arguments: Mapping[str, Argument], *, poison: int, again: bool = False) -> LaunchResult:
         """Runs the plan once and waits. See `Loaded` for what `arguments` and `poison` mean."""
@@ -180,12 +193,15 @@ class LoadedCuda:
                 self.backend.forget()
                 if again and self._launched:
                     self._restore_variables()
+                    self._poison_recording(poison)
                 else:
                     self.fill_scratch(poison)
                     bound.prepare()
                 self._launched = True
                 self.keep_prepared()
                 bound.enqueue()
+        except LaunchFailed as error:
+            return LaunchResult(failure=error.failure)
         except (LaunchRefused, ArgumentError, LibraryError) as error:
             kind = error.kind if isinstance(error, LaunchRefused) else "arguments"
             refused = Failure(stage="launch", kind=kind, message=str(error))
@@ -195,7 +211,7 @@ class LoadedCuda:
             return LaunchResult(failure=Failure(stage="launch", kind="out_of_memory", message=message))
         except (RuntimeError, cuda.DriverError) as error:
             return LaunchResult(failure=self.backend.ruined(error))
-        return LaunchResult(failure=self.backend.finish() or self._state_kept())
+        return LaunchResult(failure=self.backend.finish() or self._state_kept() or self.guards_kept())
 
     def release(self) -> None:
         """Lets go of scratch buffers. The next launch begins anew, also with `again`."""
@@ -210,9 +226,18 @@ class LoadedCuda:
         self._prepared = {}
         return load_time_changed(changed) if changed else None
 
+    def guards_kept(self) -> Failure | None:
+        """The failure of steps that have written beside the outputs that a graph writes to."""
+        with torch.cuda.stream(self.backend.stream):
+            broken = self._recording.broken() if self._recording is not None else []
+        if not broken:
+            return None
+        return Failure(stage="verify", kind="guard", message=f"the kernel writes outside of {', '.join(broken)}")
+
     def fill_scratch(self, poison: int) -> None:
         """Fills scratch as the plan wants it, on the current stream; module variables get their first contents back."""
         self._restore_variables()
+        self._poison_recording(poison)
         for name, buffer in self.plan.buffers.items():
             self._bytes_of(name).fill_(0 if buffer.init == "zero" else poison)
 
@@ -224,12 +249,23 @@ class LoadedCuda:
         """Scratch and module variables as they were before the first run, on the current stream: load-time results
         restored, all other scratch poisoned."""
         self._restore_variables()
+        self._poison_recording(poison)
         for name in self.plan.buffers:
             kept = self._prepared.get(name)
             if kept is None:
                 self._bytes_of(name).fill_(poison)
             else:
                 self._bytes_of(name).copy_(kept)
+
+    def renew(self) -> None:
+        """As before the first run, nothing being left of one that was made for recording."""
+        self.refresh_scratch(self._poison)
+        self.backend.forget()
+
+    def _poison_recording(self, poison: int) -> None:
+        self._poison = poison
+        if self._recording is not None:
+            self._recording.poison(poison)
 
     def _restore_variables(self) -> None:
         if self.variables is not None:
@@ -238,6 +274,19 @@ class LoadedCuda:
     def bind(self, arguments: Mapping[str, Argument]) -> Bound:
         """The plan with its arguments packed, ready to be enqueued many times. Raises LaunchRefused,
         ArgumentError or LibraryError where a step does not fit."""
+        if not self.plan.graph:
+            return self._bind_steps(arguments)
+        used = self.plan.operands
+        arguments = {name: value for name, value in arguments.items() if name in used}
+        if self._recording is None or self._recording.key != key_of(arguments):
+            # First, so that the memory of one is there for the other.
+            self._recording = None
+            self._recording = Recording(arguments, self._bind_steps)
+            self._recording.poison(self._poison)
+        directly = partial(self._bind_steps, arguments)
+        return Replayed(self._recording, arguments, device=self.backend, state=self, directly=directly)
+
+    def _bind_steps(self, arguments: Mapping[str, Argument]) -> Bound:
         values: dict[str, Argument] = dict(arguments)
         values |= {name: self._tensor_of(name) for name in self.plan.buffers}
         try:
@@ -248,7 +297,7 @@ class LoadedCuda:
         prepare = [self._launcher(step, values) for step in self.plan.prepare]
         steps: list[Launch] = [buffer.zero_ for buffer in zeroed]
         steps += [self._launcher(step, values) for step in self.plan.steps]
-        return Bound(self.backend, prepare, steps)
+        return Bound(prepare, steps)
 
     def _launcher(self, step: KernelStep | LibraryStep, values: Mapping[str, Argument]) -> Launch:
         if isinstance(step, LibraryStep):
@@ -276,8 +325,10 @@ class LoadedCuda:
             stream=stream, cooperative=step.cooperative,
         )  # fmt: skip
 
+        driver = self.backend.driver
+
         def run_extended(keep: object = cells) -> None:
-            self.backend.driver.launch(function.ptr, config, addresses)
+            driver.launch(function.ptr, config, addresses)
 
         return run_extended
 
@@ -313,40 +364,6 @@ class LoadedCuda:
     def _tensor_of(self, name: str) -> torch.Tensor:
         buffer = self.plan.buffers[name]
         return self._bytes_of(name).view(_dtype(buffer.dtype)).view(buffer.shape)
-
-
-class Bound:
-    """A plan whose arguments are packed: `enqueue` only launches, on the backend's stream."""
-
-    def __init__(self, backend: CudaBackend, prepare: list[Launch], steps: list[Launch]) -> None:
-        self._backend = backend
-        self._prepare = prepare
-        self._steps = steps
-
-    @property
-    def steps(self) -> tuple[Launch, ...]:
-        """What a run consists of, in order: a fill for each zeroed scratch buffer, then the plan's steps."""
-        return tuple(self._steps)
-
-    def prepare(self) -> None:
-        """Load-time work on parameters. To be enqueued before the first run."""
-        for step in self._prepare:
-            self.run_step(step)
-
-    def enqueue(self) -> None:
-        """Enqueues all steps; the backend's stream must be the current one. LaunchRefused where the driver
-        refuses a launch."""
-        for step in self._steps:
-            self.run_step(step)
-
-    def run_step(self, step: Launch) -> None:
-        """Enqueues one step."""
-        try:
-            step()
-        except LibraryError:
-            raise
-        except (RuntimeError, cuda.DriverError) as error:
-            raise LaunchRefused(str(error).splitlines()[0], "launch_config") from error
 
 
 class _StreamHandle:

@@ -126,6 +126,7 @@ def _convolution(target: torch.Tensor, arguments: Mapping[str, Any]) -> None:
 
 def _by_cudnn(arguments: Mapping[str, Any]) -> bool:
     if arguments.get("bias") is not None or arguments["transposed"]:
+        # ATen's `out=` of the transposed one computes and copies.
         return False
     select: Any = getattr(torch._C, "_select_conv_backend", None)
     if select is None:

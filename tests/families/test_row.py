@@ -9,7 +9,10 @@ from regions import random
 from running import assert_compile_cleanly, assert_computes
 
 from warpsmith.kernels.assemble import differences_elsewhere
+from warpsmith.kernels.device import model_for
 from warpsmith.kernels.families.row import RowFamily
+from warpsmith.kernels.family import spec_for
+from warpsmith.kernels.occupancy import occupancy
 
 FAMILY = RowFamily()
 NAN, INF = float("nan"), float("inf")
@@ -217,11 +220,43 @@ def test_rows_on_chip_are_read_once(spec_of):
     assert [f.dram_read for f in spec.features(spec.naive | {"passes": "online"})] == [2 * once]
 
 
-def test_the_prior_keeps_a_row_on_chip_where_two_clusters_share_a_multiprocessor(spec_of):
-    long = spec_of(FAMILY, regions.softmax(torch.empty((4096, 393_216), device="meta"), 1).region)
-    short = spec_of(FAMILY, regions.softmax(torch.empty((4096, 65_536), device="meta"), 1).region)
-    assert (long.sensible()["residency"], long.sensible()["cluster"]) == ("reread", 8)
-    assert (short.sensible()["residency"], short.sensible()["cluster"]) == ("shared", 8)
+@pytest.mark.parametrize(
+    ("columns", "place"), [(65_536, ("shared", 8)), (393_216, ("shared", 16)), (800_000, ("reread", 8))]
+)
+def test_the_prior_keeps_a_row_on_chip_where_two_clusters_share_a_multiprocessor(columns, place, spec_of):
+    """A cluster that is not portable only where a portable one would not do."""
+    spec = spec_of(FAMILY, regions.softmax(torch.empty((4096, columns), device="meta"), 1).region)
+    best = spec.sensible()
+    assert (best["residency"], best["cluster"]) == place
+    (features,) = spec.features(best)
+    shared = 2 * (features.shared_bytes + spec.device.shared_reserved_per_block)
+    assert best["residency"] != "shared" or shared <= spec.device.shared_per_sm
+
+
+def test_fewer_blocks_a_multiprocessor_leave_the_rows_in_flight_in_the_cache(spec_of):
+    spec = spec_of(FAMILY, regions.softmax(torch.empty((4096, 393_216), device="meta"), 1).region)
+    values = {"threads": 128, "cluster": 16, "vector": 4, "passes": "online"}
+    once = 4 * 4096 * 393_216
+    for per_sm, reads in ((0, 2), (2, 1)):
+        wanted = values | {"per_sm": per_sm}
+        assert spec.check(wanted) is None
+        (features,) = spec.features(wanted)
+        assert features.dram_read == reads * once
+        assert spec.emit(wanted).plan.steps[0].shared_bytes == (76_928 - 40 if per_sm else 0)
+        held = occupancy(spec.device, threads=128, registers=features.registers, shared_bytes=features.shared_bytes)
+        assert (held.blocks_per_sm == 2) == (per_sm == 2)
+    found = spec.check(values | {"per_sm": 2, "residency": "shared"})
+    assert found is not None
+    assert "per_sm" in found.slots
+
+
+@pytest.mark.parametrize("residency", ["reread", "shared"])
+def test_clusters_of_sixteen_and_a_limit_compute_what_torch_does(residency, compiler):
+    case = regions.softmax(random(3, 2300), 1)
+    values = spec_for(FAMILY, case.region, model_for("sm_90")).naive | {"cluster": 16, "residency": residency}
+    values |= {"vector": 4, "passes": "online", "per_sm": 2 if residency == "reread" else 0}
+    assert FAMILY.check(case.region, model_for("sm_90"), values) is None
+    assert_computes(compiler, case, FAMILY.emit(case.region, model_for("sm_90"), values))
 
 
 def test_offsets_beyond_31_bits_are_computed_in_64(compiler, spec_of):

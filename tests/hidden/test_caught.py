@@ -5,6 +5,9 @@ import re
 import hidden_problems as problems
 import pytest
 
+from warpsmith.kernels.families.slab import SlabFamily
+from warpsmith.kernels.family import spec_for
+
 LAST = re.compile(r"(const float \w+ = )([^\n]*);\Z")
 
 
@@ -123,6 +126,21 @@ def test_no_honest_candidate_of_many_is_refused(tmp_path, problem):
     for candidate, outcome in zip(candidates, outcomes, strict=True):
         assert outcome.status == "ok", (candidate.family, candidate.values, outcome.failure)
     assert sum(outcome.shape_specific is False for outcome in outcomes) >= 0.9 * len(outcomes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("problem", ["softmax", "norm"])
+def test_no_honest_team_of_blocks_is_refused(tmp_path, problem):
+    """Searches see teams for rows far too long for this place, so their space is made here."""
+
+    def make(specs):
+        row = specs["row"]
+        specs["slab"] = spec_for(SlabFamily(), row.region, row.device)
+        return problems.sampled(specs["slab"], 6, seed=23)
+
+    candidates, outcomes = problems.verdicts(problems.problem(tmp_path, problem), make)
+    for candidate, outcome in zip(candidates, outcomes, strict=True):
+        assert (outcome.status, outcome.shape_specific) == ("ok", False), (candidate.values, outcome.failure)
 
 
 def test_a_hang_and_a_crash_at_a_hidden_shape_are_what_they_are(tmp_path):

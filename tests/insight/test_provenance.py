@@ -136,6 +136,11 @@ def test_steps_that_do_not_add_up_to_the_timed_whole_are_told() -> None:
     assert disagreement((60.0, 30.0), 100.0) is None
     assert "add up to 20.00 us" in (disagreement((10.0, 10.0), 100.0) or "")
     assert attributed(HYBRID, samples(*[(11.5, 11.5)] * 3)).warnings
+    # One by one steps take longer than in a graph, never much less.
+    graph = HYBRID.model_copy(update={"graph": True})
+    slow = samples(*[(150.0, 150.0)] * 3)
+    assert (bool(attributed(HYBRID, slow).warnings), attributed(graph, slow).warnings) == (True, ())
+    assert attributed(graph, samples(*[(11.5, 11.5)] * 3)).warnings
 
 
 def test_without_a_gpu_no_share_is_claimed(real_run: Any) -> None:

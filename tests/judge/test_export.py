@@ -121,7 +121,9 @@ def test_export_of_a_run(tmp_path):
             export(store, "model_new")
 
 
-def test_library_steps_and_views_are_called_as_in_the_plan(tmp_path):
+@pytest.fixture
+def layers(tmp_path):
+    """A problem whose plan is library steps alone, with a view."""
     text = (
         "import torch\nimport torch.nn as nn\n\n\nclass Model(nn.Module):\n    def __init__(self):\n"
         "        super().__init__()\n        self.c = nn.Conv2d(3, 4, 3, stride=2)\n"
@@ -132,6 +134,11 @@ def test_library_steps_and_views_are_called_as_in_the_plan(tmp_path):
     (tmp_path / "layers.py").write_text(text)
     problem = load_problem(str(tmp_path / "layers.py"))
     spec = spec_for(COMPOSER, compose(capture(problem), model_for("sm_90")), model_for("sm_90"))
+    return problem, spec
+
+
+def test_library_steps_and_views_are_called_as_in_the_plan(layers):
+    problem, spec = layers
     made = spec.emit(spec.naive)
     exported = loaded_text(model_new(problem, made, arch="sm_90"))
     model, x = exported["ModelNew"](), torch.rand(2, 3, 9, 9)
@@ -142,3 +149,59 @@ def test_library_steps_and_views_are_called_as_in_the_plan(tmp_path):
     for step in exported["_STEPS"]:
         exported["_call_library"](step, values)
     assert torch.allclose(values["out0"], exported["Model"].forward(model, x), atol=1e-5)
+
+
+@pytest.mark.parametrize("channels", [3, 1], ids=["dense", "elements that share memory"])
+def test_a_graph_is_recorded_once_on_memory_of_its_own_and_replayed_for_any_caller(layers, channels):
+    problem, spec = layers
+    exported = loaded_text(model_new(problem, spec.emit(spec.naive | {"launch": "graph"}), arch="sm_90"))
+    model, recorded, results = exported["ModelNew"](), [], []
+
+    def run(inputs, outputs):
+        model._enqueue(model._values(inputs, outputs, torch.device("cpu")), torch.device("cpu"))
+
+    def record(steps):
+        recorded.append(steps)
+        return steps
+
+    calls = [torch.rand(2, channels, 9, 9).expand(2, 3, 9, 9) for _ in range(3)]
+    replay = exported["_Replay"]([calls[0]], [torch.zeros(2, 2)], run, record)
+    for x in calls:
+        results.append(torch.full((2, 2), torch.nan))
+        replay([x], [results[-1]])
+        assert torch.allclose(results[-1], exported["Model"].forward(model, x), atol=1e-5)
+    assert len(recorded) == 1
+    assert not torch.equal(results[0], results[1])
+
+
+def test_a_recording_is_given_up_where_parameters_lie_elsewhere_or_numbers_change(layers):
+    problem, spec = layers
+    exported = loaded_text(model_new(problem, spec.emit(spec.naive | {"launch": "graph"}), arch="sm_90"))
+    model, cpu = exported["ModelNew"](), torch.device("cpu")
+
+    def moved(module):
+        module.c.weight.data = module.c.weight.data.clone()
+
+    def replaced(module):
+        module.w = torch.nn.Parameter(module.w.detach().clone())
+
+    def other_layer(module):
+        module.c = torch.nn.Conv2d(3, 4, 3, stride=2)
+
+    kept = exported["_Kept"]()
+    assert not kept.fits(model, [2], cpu)
+    for change in (moved, replaced, other_layer):
+        kept.remember(model, [2], cpu)
+        with torch.no_grad():
+            model.w.mul_(2.0)
+        assert kept.fits(model, [2], cpu)
+        assert not kept.fits(model, [3], cpu)
+        change(model)
+        assert not kept.fits(model, [2], cpu)
+
+
+def test_a_plan_without_a_graph_exports_nothing_of_one(layers):
+    problem, spec = layers
+    text = model_new(problem, spec.emit(spec.naive), arch="sm_90")
+    assert not any(word in text for word in ("CUDAGraph", "threading", "weakref"))
+    assert "capture_error_mode" in model_new(problem, spec.emit(spec.naive | {"launch": "graph"}), arch="sm_90")

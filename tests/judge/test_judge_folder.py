@@ -7,6 +7,7 @@ import judge_problems as problems
 import pytest
 
 from warpsmith.kernels.errors import UserError
+from warpsmith.kernels.records import Buffer, Candidate, KernelStep, LaunchPlan, View
 from warpsmith.tools.evaluate import Evaluator
 from warpsmith.tools.judge import judge
 from warpsmith.tools.null import NullCompiler
@@ -61,6 +62,7 @@ def test_the_documented_example_loads(tmp_path):
         ({"steps": [STEP], "buffers": {"out0": {"dtype": "float32", "shape": [1]}}}, "reserved"),
         ({"steps": [STEP], "buffers": {"t": {"shape": [1]}}}, r"buffers\.t\.dtype"),
         ({"steps": {"kernel": "k"}}, "must be a list"),
+        ({"steps": [STEP], "graph": "yes"}, r"graph: Input should be a valid boolean"),
         (scratch(dtype="float99"), r"launch\.json: buffers\.t\.dtype: 'float99' is not known.*float32"),
         (scratch(dtype="Tensor"), r"buffers\.t\.dtype"),
         (scratch(shape=[4, -1]), r"buffers\.t\.shape\[1\]: a size is at least 1, not -1"),
@@ -78,6 +80,26 @@ def test_the_documented_example_loads(tmp_path):
 def test_bad_plans_are_named(tmp_path, document, message):
     with pytest.raises(UserError, match=message):
         load_candidate(folder(tmp_path, document))
+
+
+def test_a_plan_may_ask_for_a_graph_and_is_named_as_ever_without_one(tmp_path):
+    plain, graph = (
+        load_candidate(folder(tmp_path, {"steps": [STEP], **more})) for more in ({}, {"graph": True})
+    )  # fmt: skip
+    assert (plain.plan.graph, graph.plan.graph) == (False, True)
+    assert plain.id == load_candidate(folder(tmp_path, {"steps": [STEP], "graph": False})).id != graph.id
+    # Names that stood in run folders before there were graphs, and before there were views.
+    step = KernelStep(kernel="k", grid=(1, 1, 1), block=(32, 1, 1), args=("in0", "out0"))
+    plan = LaunchPlan(steps=(step,), buffers={"tmp0": Buffer(dtype="float32", shape=(4,))})
+    assert Candidate(source="// s\n", plan=plan).id == "e9791e9427b560ed"
+    viewed = plan.model_copy(update={"views": {"v": View(of="in0", shape=(2,), strides=(1,))}})
+    assert Candidate(source="// s\n", plan=viewed).id == "a5de7361114ad266"
+
+
+def test_a_plan_of_thousands_of_steps_loads(tmp_path):
+    assert len(load_candidate(folder(tmp_path, {"steps": [STEP] * 8192})).plan.steps) == 8192
+    with pytest.raises(UserError, match=r"more than 8,192 steps"):
+        load_candidate(folder(tmp_path, {"steps": [STEP] * 8192, "prepare": [{**STEP, "args": ["param:w"]}]}))
 
 
 def test_missing_files(tmp_path):

@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 from support.processes import alive, wait_until
 
-from warpsmith.kernels.errors import EnvironmentError_, SandboxTimeout, UserError, WorkerDied, WorkerExceeded
+from warpsmith.kernels.errors import (
+    EnvironmentError_,
+    SandboxTimeout,
+    UserError,
+    WorkerDied,
+    WorkerExceeded,
+    WorkerKilled,
+)
 from warpsmith.sandbox.isolation.policy import Policy
 from warpsmith.sandbox.nursery import Nursery, scrubbed
 from warpsmith.sandbox.runner import Runner
@@ -227,3 +234,31 @@ def test_a_process_that_dies_while_it_starts_is_told_to_all_who_wait_and_replace
         nursery.close()
 
     asyncio.run(body())
+
+
+KILLED = """
+import os, signal
+forks = []
+os.register_at_fork(
+    before=lambda: forks.append(1),
+    after_in_child=lambda: len(forks) <= int(os.environ["KILLED"]) and os.kill(os.getpid(), signal.SIGKILL),
+)
+"""
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_runner_that_is_killed_before_it_is_ready_is_replaced_once(tmp_path, times):
+    (tmp_path / "sitecustomize.py").write_text(KILLED)
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {"PYTHONPATH": path, "KILLED": str(times)}
+
+    async def body():
+        policy = Policy(profile="bare")
+        async with Worker(preload=(), environment=environment, policy=policy) as worker:
+            return await worker.call(f"{SELF}:echo", "here", timeout_s=30)
+
+    if times == 1:
+        assert asyncio.run(body()) == "here"
+    else:
+        with pytest.raises(WorkerKilled, match="before it was ready"):
+            asyncio.run(body())

@@ -86,4 +86,4 @@ def test_no_honest_candidate_is_refused(part, candidates, compiler):
 
 def test_there_are_more_than_a_hundred_of_every_kind(candidates):
     assert len(candidates) == WANTED > 100
-    assert {candidate.family for candidate in candidates} >= {"map", "row", "column", "global_reduce", "gemm"}
+    assert {candidate.family for candidate in candidates} >= {"map", "row", "column", "global_reduce", "slab", "gemm"}

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from warpsmith.kernels.records import Failure
 from warpsmith.sandbox.cuda.backend import LoadedCuda
 from warpsmith.sandbox.cuda.memory import free_bytes
 from warpsmith.tools.measurement.quiet_compile import Turn, in_turns
@@ -41,6 +42,8 @@ class Contender:
     """Whether it runs code of others."""
     refresh: Callable[[int], None] = lambda byte: None
     """Overwrites the contender's own memory with a byte, so that no run finds what an earlier one left."""
+    damage: Callable[[], Failure | None] = lambda: None
+    """What its runs have done beside memory of its own, if anything."""
 
 
 def stage_for(session: Session, inputs: InputSet, *, short: bool) -> Stage:
@@ -118,7 +121,7 @@ def candidate_contender(name: str, loaded: LoadedCuda, inputs: InputSet) -> Cont
             prepared = True
         return lambda place: bound[place].enqueue()
 
-    return Contender(name, bind, foreign=True, refresh=loaded.refresh_scratch)
+    return Contender(name, bind, foreign=True, refresh=loaded.refresh_scratch, damage=loaded.guards_kept)
 
 
 def module_contenders(session: Session, inputs: InputSet, names: Sequence[str]) -> tuple[list[Contender], list[str]]:

@@ -12,8 +12,10 @@ from typing import Any
 import torch
 
 from warpsmith.kernels.records import Failure
-from warpsmith.sandbox.cuda.backend import CudaBackend, LaunchRefused
+from warpsmith.sandbox.cuda.backend import CudaBackend
+from warpsmith.sandbox.cuda.bound import LaunchRefused
 from warpsmith.sandbox.cuda.health import Health, Reading
+from warpsmith.sandbox.cuda.library import LibraryError
 from warpsmith.tools.measurement.contenders import Contender, Run
 from warpsmith.tools.measurement.stage import Stage
 
@@ -111,7 +113,7 @@ class Sampler:
                     for place in range(self.launches):
                         run(place)
                 self._graphs[name] = graph.replay
-        except (RuntimeError, LaunchRefused) as error:
+        except (RuntimeError, LaunchRefused, LibraryError) as error:
             self._graphs.clear()
             torch.cuda.synchronize()
             self.method = f"events around {self.launches} launches on distinct buffers"
@@ -195,7 +197,7 @@ class Sampler:
             return sample / self.launches if isinstance(sample, float) else sample
         place = self._stage.judged_place()
         assert place is not None
-        return self._check(self._stage, place) or sample / self.launches
+        return self._check(self._stage, place) or contender.damage() or sample / self.launches
 
     def _once(self, contender: Contender) -> None:
         self._run_of(contender)(0)
@@ -230,6 +232,8 @@ class Sampler:
                 run()
         except LaunchRefused as error:
             return Failure(stage="time", kind=error.kind, message=str(error))
+        except LibraryError as error:
+            return Failure(stage="time", kind="arguments", message=str(error))
         except torch.OutOfMemoryError as error:
             message = str(error).splitlines()[0]
             return Failure(stage="infrastructure", kind="out_of_memory", message=message)

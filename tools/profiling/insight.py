@@ -67,7 +67,9 @@ class Insight:
             "steps_us": found.steps_us,
             "provenance": measured_provenance(declared, found.own_share) if declared else None,
         }
-        warning = disagreement(found.steps_us, outcome.time_us.p50) if outcome.time_us else None
+        warning = None
+        if outcome.time_us is not None:
+            warning = disagreement(found.steps_us, outcome.time_us.p50, graph=candidate.plan.graph)
         return _warned(outcome.model_copy(update=update), *([warning] if warning else []))
 
     def profiled(

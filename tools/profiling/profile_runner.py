@@ -41,7 +41,8 @@ def run_once(payload: Mapping[str, Any]) -> Failure | None:
     outputs.poison(_POISON)
     arguments: dict[str, Argument] = {f"in{n}": value for n, value in enumerate(instance.inputs)}
     arguments |= {f"param:{name}": tensor for name, tensor in instance.parameters.items()}
-    plan = LaunchPlan.model_validate(payload["plan"])
+    # The run that a recording begins with would be counted as well.
+    plan = LaunchPlan.model_validate(payload["plan"]).model_copy(update={"graph": False})
     loaded = backend.load(CompileReport.model_validate(payload["report"]), plan)
     result = loaded.launch(arguments | outputs.named(), poison=_POISON)
     if result.refused is not None:
