@@ -95,8 +95,9 @@ def time_candidate(session: Session, plan: LaunchPlan, report: CompileReport, re
     """Times a verified candidate against its baselines, alone on the device; outputs of samples that chance picks
     and of the last one are checked."""
     backend = session.cuda()
-    began = time.perf_counter()
-    inputs = session.input_set("shipped") or session.input_set("normal")
+    began = time.perf_counter() - session.waited_s
+    with session.alone(shared=True):
+        inputs = session.input_set("shipped") or session.input_set("normal")
     if inputs is None:
         lacking = Failure(stage="infrastructure", kind="no_reference", message="no inputs to time on")
         return Samples(device=backend.label, method="none", samples={}, failure=lacking)
@@ -123,7 +124,7 @@ def time_candidate(session: Session, plan: LaunchPlan, report: CompileReport, re
         notes=(*notes, *sampler.notes, *_doubts(session.null_test, sampler)),
         samples={name: tuple(values) for name, values in sampler.samples.items()},
         state=_state(sampler), null_test=session.null_test, overhead_us=overhead,
-        seconds=time.perf_counter() - began - baselines_s, baselines_s=baselines_s,
+        seconds=time.perf_counter() - session.waited_s - began - baselines_s, baselines_s=baselines_s,
         judge_peak_bytes=session.memory.judge_bytes,
     )  # fmt: skip
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -64,46 +65,64 @@ class Audit(Record):
 def run_job(payload: Mapping[str, Any]) -> dict[str, Any]:
     """Worker job. Payload: `problem`, `target`, `problem_hash`. Gives an Audit."""
     session = session_for(payload)
-    with session.alone(shared=True):
-        return audit(session, payload["problem_hash"]).model_dump(mode="json")
+    return audit(session, payload["problem_hash"]).model_dump(mode="json")
 
 
 def audit(session: Session, problem_hash: str) -> Audit:
     """Holds each trivial answer against the judge's rule, kind by kind, until one kind refuses it."""
     began = time.perf_counter()
-    answers: dict[str, Answer] | None = None
-    standing: dict[str, Answer] = {}
-    used = []
-    told: set[str] = set()
-    untold: list[str] = []
-    inputs: InputSet | None = None
+    trial = _Trial()
     for kind in KINDS:
-        if not kind.judged or (answers is not None and not standing):
+        if not kind.judged or trial.done:
             continue
-        # A set that the session does not keep has to go before the next is made.
-        inputs = None
-        inputs = session.input_set(kind.name)
+        with session.alone(shared=True):
+            # Within a call of its own: a set that the session does not keep has to go before the next is made.
+            trial.hold(session, kind.name)
+    return Audit(
+        problem_hash=problem_hash, device=session.backend.torch_device.type,
+        accepted=tuple(name for name in trial.standing if name in trial.told),
+        tried=tuple(trial.answers or ()), kinds=tuple(trial.used), untold=tuple(trial.untold),
+        seconds=time.perf_counter() - began,
+    )  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Trial:
+    """What is known of the answers so far."""
+
+    answers: dict[str, Answer] | None = None
+    """None before the first inputs."""
+    standing: dict[str, Answer] = field(default_factory=dict)
+    """Refused on no inputs yet."""
+    told: set[str] = field(default_factory=set)
+    """Taken for right on some."""
+    untold: list[str] = field(default_factory=list)
+    used: list[str] = field(default_factory=list)
+
+    @property
+    def done(self) -> bool:
+        """Whether every answer was refused."""
+        return self.answers is not None and not self.standing
+
+    def hold(self, session: Session, name: str) -> None:
+        """Holds the answers that stand against one kind of inputs."""
+        inputs = session.input_set(name)
         if inputs is None:
-            continue
-        if answers is None:
-            answers = dict(_answers(session, inputs))
-            standing = dict(answers)
-        used.append(kind.name)
-        for name, answer in list(standing.items()):
+            return
+        if self.answers is None:
+            self.answers = dict(_answers(session, inputs))
+            self.standing = dict(self.answers)
+        self.used.append(name)
+        for label, answer in list(self.standing.items()):
             try:
                 found = _accepted(inputs, answer)
             except _TooLarge:
                 # It is as large on every kind of inputs.
-                untold.append(name)
+                self.untold.append(label)
                 found = False
-            told.update([name] if found else [])
+            self.told.update([label] if found else [])
             if found is False:
-                del standing[name]
-    return Audit(
-        problem_hash=problem_hash, device=session.backend.torch_device.type,
-        accepted=tuple(name for name in standing if name in told),
-        tried=tuple(answers or ()), kinds=tuple(used), untold=tuple(untold), seconds=time.perf_counter() - began,
-    )  # fmt: skip
+                del self.standing[label]
 
 
 def stored(problem_hash: str, device: str) -> Audit | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -55,6 +56,8 @@ class Session:
     """What the candidate that is judged takes beside inputs and outputs."""
     stages: dict[int, Stage] = field(default_factory=dict)
     """Where timed runs take place, by the number of places; made once for all candidates."""
+    waited_s: float = 0.0
+    """Spent waiting for the device, all in all."""
     null_test: Speedup | None = None
     """A baseline timed against itself, once a process."""
 
@@ -137,10 +140,15 @@ class Session:
         most, wide = self.memory.eager_bytes or 0, 2 * self.maker.instances.weight_bytes
         return most + wide + self.memory.aside if self.maker.by_rows else TIMES_EAGER * most
 
-    def alone(self, *, shared: bool = False) -> contextlib.AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def alone(self, *, shared: bool = False) -> Iterator[None]:
         """While entered, no other process of ours uses the GPU: what one verifies would disturb what another times.
-        `shared`: others that time nothing may use it as well."""
-        return alone_on(self.backend.torch_device, shared=shared)
+        `shared`: others that time nothing may use it as well; not to be held longer than it takes to judge one set of
+        inputs, for those that want to time something wait. It must not be entered twice."""
+        began = time.perf_counter()
+        with alone_on(self.backend.torch_device, shared=shared):
+            self.waited_s += time.perf_counter() - began
+            yield
 
     def release(self) -> None:
         """Gives up kept sets and buffers."""

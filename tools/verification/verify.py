@@ -71,17 +71,17 @@ def run_job(payload: Mapping[str, Any]) -> dict[str, Any]:
     session = session_for(payload)
     plan = LaunchPlan.model_validate(payload["plan"])
     report = CompileReport.model_validate(payload["report"])
-    with session.alone(shared=True):
-        verdict, warnings = verify(session, plan, report, level=payload["level"])
+    verdict, warnings = verify(session, plan, report, level=payload["level"])
     return {"report": verdict.model_dump(mode="json"), "warnings": warnings}
 
 
 def prepare_job(payload: Mapping[str, Any]) -> dict[str, Any]:
     """Worker job: makes the inputs and references of a level. Gives the kinds that the problem admits."""
     session = session_for(payload)
-    with session.alone(shared=True):
-        level = payload["level"]
-        kinds = [name for name in session.names(level) if session.input_set(name, level) is not None]
+    level, kinds = payload["level"], []
+    for name in session.names(level):
+        with session.alone(shared=True):
+            kinds += [name] if session.input_set(name, level) is not None else []
     return {"kinds": kinds, "dropped": session.dropped, "device": session.backend.label}
 
 
@@ -89,14 +89,15 @@ def verify(
     session: Session, plan: LaunchPlan, report: CompileReport, *, level: Literal["quick", "full"]
 ) -> tuple[VerifyReport, list[str]]:
     """Judges a compiled candidate; stops at the first failure. UserError where the problem does not fit."""
-    began = time.perf_counter()
-    if level == "full":
-        session.renew()
-    loaded = session.backend.load(report, plan)
+    began = time.perf_counter() - session.waited_s
+    with session.alone(shared=True):
+        if level == "full":
+            session.renew()
+        loaded = session.backend.load(report, plan)
     session.scratch_bytes = scratch_bytes(plan)
     atomics = partial(_order_may_show, report, plan)
     progress = _judge_sets(session, loaded, level, atomics)
-    if progress.failure is not None and progress.failure.stage == "verify" and session.spoilt():
+    if progress.failure is not None and progress.failure.stage == "verify" and _spoilt(session):
         # An earlier candidate may have written into inputs or references: a verdict needs whole ones.
         session.reset()
         progress = _judge_sets(session, loaded, level, atomics)
@@ -110,7 +111,7 @@ def verify(
         ok=progress.failure is None and progress.refused is None, verified_on=session.backend.label,
         checks=progress.checks, error_ratio=progress.ratio, max_abs_error=progress.max_abs_error,
         failure=progress.failure, counters=progress.counters, not_emulated=progress.refused,
-        seconds=time.perf_counter() - began,
+        seconds=time.perf_counter() - session.waited_s - began,
         eager_peak_bytes=session.memory.eager_bytes, judge_peak_bytes=session.memory.judge_bytes,
     )  # fmt: skip
     if progress.strict_ratio is not None:
@@ -131,14 +132,20 @@ def _judge_sets(
     for name in session.names(level):
         # A set that the session does not keep has to go before the next is made.
         inputs = None
-        if session.crowded():
-            loaded.release()
-            progress.instance = None
-        inputs = session.input_set(name, level)
-        twice = level == "full" and inputs is not None and inputs.kind.twice
-        if inputs is not None and not _check(session, loaded, inputs, progress, twice, atomics):
-            break
+        with session.alone(shared=True):
+            if session.crowded():
+                loaded.release()
+                progress.instance = None
+            inputs = session.input_set(name, level)
+            twice = level == "full" and inputs is not None and inputs.kind.twice
+            if inputs is not None and not _check(session, loaded, inputs, progress, twice, atomics):
+                break
     return progress
+
+
+def _spoilt(session: Session) -> bool:
+    with session.alone(shared=True):
+        return session.spoilt()
 
 
 def _check(
