@@ -98,12 +98,9 @@ def preload_modules(target: Target) -> tuple[str, ...]:
     if target.kind != "gpu":
         return (*common, "warpsmith.sandbox.emulator.backend")
     # torch's seeding enters its compiler: imported by a runner it would cost seconds, and keep the frames that were
-    # on the stack, with gigabytes of inputs in them.
-    found: tuple[str, ...] = (*common, "?cupy", "?torch._dynamo", "warpsmith.tools.measurement.timing")
-    if os.environ.get(COMPILE_THREADS) == "1":
-        # The rest of the compiler: with more threads its import would start a pool of processes.
-        found = (*found, "?triton", "?torch._inductor.compile_fx", "warpsmith.tools.measurement.baseline_jobs")
-    return found
+    # on the stack, with gigabytes of inputs in them. The rest of the compiler starts CUDA when it is imported, which no
+    # fork survives (torch 2.11: cuInit fails in the runner).
+    return (*common, "?cupy", "?torch._dynamo", "warpsmith.tools.measurement.timing")
 
 
 def worker_environment(target: Target) -> dict[str, str]:
