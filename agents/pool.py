@@ -9,12 +9,14 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from warpsmith.agents.policy import Request
+from warpsmith.agents.policy import Request, Trial
 from warpsmith.agents.space import ENUMERATION_LIMIT, Grid, Point, SearchSpace
 
 POOL = 1500
 """Points drawn from the whole space where it is too large to look at in full; as many come from
 neighbours."""
+_SMALL = 1024
+"""Products up to this size are asked whether they are used up; no budget uses up larger ones."""
 WHOLE = 6000
 """Valid sets up to this size are looked at in full."""
 
@@ -29,6 +31,15 @@ class Listed(Protocol):
     @property
     def points(self) -> Sequence[Point]:
         """Every valid point."""
+
+
+def used_up(space: SearchSpace, history: Sequence[Trial]) -> bool:
+    """Whether every valid point of a small space was tried: its family has nothing left to propose."""
+    grid = Grid(space)
+    if grid.cartesian > _SMALL:
+        return False
+    tried = {grid.point(trial.values) for trial in history}
+    return tried.issuperset(valid_points(space) or ())
 
 
 def candidates(request: Request, rng: np.random.Generator, role: str | None = None) -> list[Point]:

@@ -10,7 +10,6 @@ from langgraph.runtime import Runtime
 
 from warpsmith.agents.complaint import Complaint, complaint_of
 from warpsmith.agents.observation import Observation, Seen, lag, observe
-from warpsmith.agents.planner import cheapest_family, other_family
 from warpsmith.agents.policy import Policy, Proposal, Request, Trial, Writer, Writing
 from warpsmith.agents.rounds import Round, next_round, since_progress, writing_round
 from warpsmith.agents.space import SearchSpace
@@ -18,6 +17,7 @@ from warpsmith.graph import wishes
 from warpsmith.graph.approval import approve
 from warpsmith.graph.asking import asked, ends_with_its_models
 from warpsmith.graph.candidates import edited_ref, given_ref, openings, slotted_ref, whole_ref
+from warpsmith.graph.families import family_of_round, open_families
 from warpsmith.graph.planning import planned
 from warpsmith.graph.state import PLANNING, WHOLE, Context, Next, SearchState, Stop, TrialRef, spent
 from warpsmith.graph.telling import outcome_data, tell_outcomes, tell_proposed, tell_round
@@ -187,12 +187,10 @@ async def decide(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     writing = repair or _writing_round(context, state, left)
     if writing is not None:
         return {**choice, **_written_next(context, state, writing, left)}
-    # A family without an open slot, a library call alone for instance, has had its one candidate at the start.
-    families = [i for i in wishes.families(context, state) if wishes.space_of(context, state, i).groups]
-    histories = {i: wishes.history(context, state, i) for i in families}
+    histories = open_families(context, state)
     if not histories:
         return {"next": "confirm", "stop": "exhausted"}
-    spec, stayed = _family(state, histories)
+    spec, stayed = family_of_round(state, histories)
     history = histories[spec]
     incumbent = context.store.outcome(state["incumbent"]) if state["incumbent"] else None
     chosen = next_round(
@@ -367,15 +365,6 @@ def _stop(context: Context, state: SearchState, left: int) -> Stop | None:
         if since_progress(everything) >= settings.patience:
             return "plateau"
     return None
-
-
-def _family(state: SearchState, histories: dict[int, tuple[Trial, ...]]) -> tuple[int, int]:
-    """The family of the next round and for how many evaluations it has been searched."""
-    if state["spec"] not in histories:
-        cheapest = cheapest_family(histories)
-        return next(iter(histories)) if cheapest is None else cheapest, 0
-    rival = other_family(histories, state["spec"], state["stayed"])
-    return (state["spec"], state["stayed"]) if rival is None else (rival, 0)
 
 
 def _finalists(context: Context, state: SearchState, room: int) -> list[str]:
