@@ -25,7 +25,7 @@ COLUMNS = (
     *(f"speedup_{_SPELLED.get(name, name)}{part}" for name in COMPARED for part in ("", "_low", "_high", "_how")),
     "screened", "full_verdicts", "failed", "stop", "seconds", "compile_s", "verify_s", "time_s",
     "model_calls", "model_tokens", "model_cost_usd",
-    "candidate", "run", "problem_hash", "path", "overrides",
+    "eager_peak_bytes", "judge_peak_bytes", "candidate", "run", "problem_hash", "path", "overrides",
 )  # fmt: skip
 _BASELINE_FILES = {
     EAGER: "baseline_time_torch.json",

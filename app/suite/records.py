@@ -86,6 +86,9 @@ class ProblemRow(Record):
     estimated_us: StrictFloat | None = None
     roofline_fraction: StrictFloat | None = None
     own_share: StrictFloat | None = None
+    eager_peak_bytes: StrictInt | None = None
+    judge_peak_bytes: StrictInt | None = None
+    """The most that the process held by the end of its verdict."""
     speedup: dict[str, Speedup] = Field(default_factory=dict)
     """Over baselines that were measured in pairs with the candidate."""
     screened: StrictInt = 0
