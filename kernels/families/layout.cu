@@ -1,0 +1,139 @@
+// layout: operands that run along another axis than the results go through a tile of shared memory (${operators}).
+${prelude}
+
+// Choice slots.
+//@choices
+
+using Index = ${index};
+constexpr Index SIZE_I = ${i.size};  // the axis that runs fastest in the operands that are turned
+constexpr Index SIZE_J = ${j.size};  // the axis that runs fastest in the results
+constexpr unsigned int TILES_I = (SIZE_I + TILE_I - 1) / TILE_I, TILES_J = (SIZE_J + TILE_J - 1) / TILE_J;
+constexpr int PITCH = TILE_I + PAD;
+constexpr int BATCHES = TILE_I * TILE_J / (BLOCK * VECTOR * ITEMS);
+
+// Whether a vector of an operand is contiguous, and aligned if the pointer is.
+//% for operand in operands
+constexpr bool PACKED_${operand.label} = ${operand.packed};
+//% endfor
+
+//% macro read(load, along, across)
+                if (PACKED_${load.label} && packed && ${along.name}_at + VECTOR <= ${along.size}LL && ${across.name}_at < ${across.size}LL) {
+                    const Index ${along.name} = ${along.name}_at, ${across.name} = ${across.name}_at;
+                    ld_${load.var}[item] = load_pack<hint_default, VECTOR>(${load.pointer} + (${load.address}));
+                } else {
+#pragma unroll
+                    for (int lane = 0; lane < VECTOR; ++lane) {
+                        const Index ${along.name} = ${along.name}_at + lane, ${across.name} = ${across.name}_at;
+                        const bool given = ${along.name} < ${along.size}LL && ${across.name} < ${across.size}LL && (${load.guard});
+                        ld_${load.var}[item].v[lane] = given ? ${load.pointer}[${load.address}] : ${load.fill};
+                    }
+                }
+//% endmacro
+//% macro fetch()
+#pragma unroll
+            for (int item = 0; item < ITEMS; ++item) {
+                const int element = ((batch * ITEMS + item) * BLOCK + (int)threadIdx.x) * VECTOR;
+                const Index ${i.name}_at = first_i + element / TILE_J, ${j.name}_at = first_j + element % TILE_J;
+//% for load in straight
+${read(load, j, i)}
+//% endfor
+            }
+//% endmacro
+extern "C" __global__ void __launch_bounds__(BLOCK) ${kernel}(${signature}) {
+//% for load in turned
+    __shared__ ${load.storage} tile_${load.var}[TILE_J * PITCH];
+//% endfor
+//% for text in constants
+    ${text}
+//% endfor
+    const bool packed = ${alignment};
+    const Index first_i = (Index)(blockIdx.x / TILES_J % TILES_I) * TILE_I, first_j = (Index)(blockIdx.x % TILES_J) * TILE_J;
+//% if outer
+    const Index outer = (Index)(blockIdx.x / TILES_J / TILES_I);
+//% endif
+//% for text in outer
+    ${text}
+//% endfor
+//% for load in straight
+    Pack<${load.storage}, VECTOR> ld_${load.var}[ITEMS];
+//% endfor
+    if constexpr (BATCHES == 1) {
+        constexpr int batch = 0;
+        {
+${fetch()}
+        }
+    }
+
+    // Neighbouring threads read neighbours along the operands' axis.
+#pragma unroll 1
+    for (int batch = 0; batch < BATCHES; ++batch) {
+//% for load in turned
+        Pack<${load.storage}, VECTOR> ld_${load.var}[ITEMS];
+//% endfor
+#pragma unroll
+        for (int item = 0; item < ITEMS; ++item) {
+            const int element = ((batch * ITEMS + item) * BLOCK + (int)threadIdx.x) * VECTOR;
+            const Index ${i.name}_at = first_i + element % TILE_I, ${j.name}_at = first_j + element / TILE_I;
+//% for load in turned
+${read(load, i, j)}
+//% endfor
+        }
+#pragma unroll
+        for (int item = 0; item < ITEMS; ++item) {
+            const int element = ((batch * ITEMS + item) * BLOCK + (int)threadIdx.x) * VECTOR;
+            const int place = element / TILE_I * PITCH + element % TILE_I;
+#pragma unroll
+            for (int lane = 0; lane < VECTOR; ++lane) {
+//% for load in turned
+                tile_${load.var}[place + lane] = ld_${load.var}[item].v[lane];
+//% endfor
+            }
+        }
+    }
+    __syncthreads();
+
+    // Neighbouring threads compute and write neighbours along the results' axis.
+#pragma unroll 1
+    for (int batch = 0; batch < BATCHES; ++batch) {
+        if constexpr (BATCHES > 1) {
+${fetch()}
+        }
+#pragma unroll
+        for (int item = 0; item < ITEMS; ++item) {
+            const int element = ((batch * ITEMS + item) * BLOCK + (int)threadIdx.x) * VECTOR;
+            const int in_i = element / TILE_J, in_j = element % TILE_J;
+            const Index ${i.name} = first_i + in_i, ${j.name}_at = first_j + in_j;
+//% for store in stores
+            Pack<${store.storage}, VECTOR> st_${store.label};
+//% endfor
+#pragma unroll
+            for (int lane = 0; lane < VECTOR; ++lane) {
+                const Index ${j.name} = ${j.name}_at + lane;
+//% for load in turned
+                const ${load.ctype} ${load.var} = to_compute(tile_${load.var}[(in_j + lane) * PITCH + in_i]);
+//% endfor
+//% for load in straight
+                const ${load.ctype} ${load.var} = to_compute(ld_${load.var}[item].v[lane]);
+//% endfor
+                //@slot body
+//% for store in stores
+                st_${store.label}.v[lane] = Storage<${store.storage}>::of(${store.var});
+//% endfor
+            }
+            if (${i.name} < SIZE_I) {
+//% for store in stores
+                if (PACKED_${store.label} && packed && ${j.name}_at + VECTOR <= SIZE_J) {
+                    const Index ${j.name} = ${j.name}_at;
+                    store_pack<STORE_HINT>(${store.pointer} + (${store.address}), st_${store.label});
+                } else {
+#pragma unroll
+                    for (int lane = 0; lane < VECTOR; ++lane) {
+                        const Index ${j.name} = ${j.name}_at + lane;
+                        if (${j.name} < SIZE_J) store_one<STORE_HINT>(${store.pointer} + (${store.address}), st_${store.label}.v[lane]);
+                    }
+                }
+//% endfor
+            }
+        }
+    }
+}
