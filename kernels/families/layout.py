@@ -88,15 +88,16 @@ class LayoutFamily:
         )
 
     def sensible(self, region: AnyRegion, device: DeviceModel) -> Values:
-        """Runs of 128 bytes along both axes, longer where results begin within sectors, the whole tile in flight."""
+        """Runs of 128 bytes along both axes, twice that where they begin within sectors; a whole tile in flight."""
         turn = _turn(region)
         size, largest = max(common.item_bytes(load) for load in turn.turned), turn.result
+        sector = SECTOR // size
         vector = max(1, 4 // size)
         while vector > 1 and not all(packable(turn, one, vector) for one in (*turn.turned, largest)):
             vector //= 2
-        aligned = packable(turn, largest, max(1, SECTOR // common.item_bytes(largest)))
-        tile_i = _fitting(32 * max(1, 4 // size), turn.i.size, 16)
-        tile_j = _fitting((32 if aligned else 64) * max(1, 4 // size), turn.j.size, 32)
+        run = 32 * max(1, 4 // size)
+        tile_i = _fitting(run if packable(turn, turn.turned[0], sector) else 2 * run, turn.i.size, 16)
+        tile_j = _fitting(run if packable(turn, largest, sector) else 2 * run, turn.j.size, 32)
         block = 256 if tile_i * tile_j >= 1024 else 128
         return {
             "block": block, "tile_i": tile_i, "tile_j": tile_j, "vector": vector, "pad": 1,
@@ -216,9 +217,7 @@ def _context(turn: Turn) -> dict[str, object]:
     }
 
 
-def _operand(
-    turn: Turn, access: Load | Store, names: dict[str, str], index: str, label: str
-) -> dict[str, object]:
+def _operand(turn: Turn, access: Load | Store, names: dict[str, str], index: str, label: str) -> dict[str, object]:
     """What the template says about one operand."""
     widths = [width for width in (2, 4) if packable(turn, access, width)]
     return {
