@@ -7,7 +7,8 @@ from warpsmith.kernels.assemble import assemble, load_template, render
 from warpsmith.kernels.composite import AnyRegion
 from warpsmith.kernels.device import DeviceModel
 from warpsmith.kernels.families import common
-from warpsmith.kernels.families.layout_tile import SECTOR, Turn, packable, requested, turn_of, wavefronts
+from warpsmith.kernels.families.common import SECTOR
+from warpsmith.kernels.families.layout_tile import Turn, packable, requested, turn_of, wavefronts
 from warpsmith.kernels.family import Invalid, LaunchFeatures
 from warpsmith.kernels.records import Candidate, KernelStep, LaunchPlan
 from warpsmith.kernels.region import Load, OneRegion, Region, Store
@@ -17,13 +18,15 @@ KERNEL = "layout_kernel"
 ENUMS = {"store_hint": "Hint"}
 MAX_ELEMENTS = 16
 """Elements of one operand that a thread may hold."""
+WASTE = 4
+"""Times its bytes that a strided tensor may take of L2 without being slower than DRAM for those of a copy."""
 STATIC_SHARED = 48 * 1024
 _WAVEFRONT = 128
 """Bytes that shared memory moves in one."""
 
 
 class LayoutFamily:
-    """A block turns a tile: it reads along the operands' axis, and computes and writes along the results' one."""
+    """A block turns a tile: every tensor is read or written along its own axis, by way of shared memory."""
 
     name = "layout"
     doc = "pointwise graphs that read one layout and write another: tiles are turned in shared memory"
@@ -38,15 +41,15 @@ class LayoutFamily:
             return "it stores nothing"
         if region.kept_size == 0:
             return "it has no elements"
-        return "its operands run along the same axis as its results" if turn_of(region) is None else None
+        return "its inputs and results run along the same axis" if turn_of(region) is None else None
 
     def pays(self, region: OneRegion, device: DeviceModel) -> bool:
-        """Whether a map would fetch whole sectors for few of their bytes: along both axes lie more than a sector's."""
+        """Whether a map would move much more than it uses: some sectors hold little of what a warp of it needs."""
         turn = _turn(region)
-        return any(
-            min(turn.i.size, common.address_of(load).stride(turn.j.name) or 0) * common.item_bytes(load) >= SECTOR
-            for load in turn.turned
-            if load.numel >= turn.region.kept_size
+        return turn.i.size * min(map(common.item_bytes, turn.staged)) >= SECTOR and any(
+            common.bytes_a_point(turn.region.kept, one) > WASTE * common.item_bytes(one)
+            for one in turn.staged
+            if one.numel >= turn.region.kept_size
         )
 
     def slots(self, region: AnyRegion, device: DeviceModel) -> tuple[Slot, ...]:
@@ -56,8 +59,8 @@ class LayoutFamily:
         given = ", ".join(load.var for load in turn.region.loads)
         return (
             Slot("block", "config", "choice", (128, 256, 512), 128, "threads a block"),
-            Slot("tile_i", "config", "choice", (16, 32, 64, 128), 32, "tile along the axis of the operands that turn"),
-            Slot("tile_j", "config", "choice", (32, 64, 128), 32, "tile along the axis of the results"),
+            Slot("tile_i", "config", "choice", (16, 32, 64, 128), 32, "tile along the axis of the tensors that turn"),
+            Slot("tile_j", "config", "choice", (32, 64, 128), 32, "tile along the axis of the largest result"),
             Slot("vector", "memory", "choice", (1, 2, 4), 1, "neighbouring elements in one access to global memory"),
             Slot("pad", "memory", "choice", (0, 1, 2), 0, "elements between rows of the tile, against bank conflicts"),
             Slot("store_hint", "memory", "choice", ("default", "streaming"), "default", "hint of results"),
@@ -90,13 +93,13 @@ class LayoutFamily:
     def sensible(self, region: AnyRegion, device: DeviceModel) -> Values:
         """Runs of 128 bytes along both axes, twice that where they begin within sectors; a whole tile in flight."""
         turn = _turn(region)
-        size, largest = max(common.item_bytes(load) for load in turn.turned), turn.result
+        size, largest = max(common.item_bytes(one) for one in turn.staged), turn.result
         sector = SECTOR // size
         vector = max(1, 4 // size)
-        while vector > 1 and not all(packable(turn, one, vector) for one in (*turn.turned, largest)):
+        while vector > 1 and not all(packable(turn, one, vector) for one in (*turn.staged, largest)):
             vector //= 2
         run = 32 * max(1, 4 // size)
-        tile_i = _fitting(run if packable(turn, turn.turned[0], sector) else 2 * run, turn.i.size, 16)
+        tile_i = _fitting(run if packable(turn, turn.staged[0], sector) else 2 * run, turn.i.size, 16)
         tile_j = _fitting(run if packable(turn, largest, sector) else 2 * run, turn.j.size, 32)
         block = 256 if tile_i * tile_j >= 1024 else 128
         return {
@@ -130,9 +133,10 @@ class LayoutFamily:
         points = blocks * tile_i * tile_j
         whole = tile_i * tile_j == int(values["block"]) * vector * items
         held = (*turn.turned, *turn.straight) if whole else turn.turned
-        ragged = sum(requested(turn, s, tile_j) - total * common.item_bytes(s) for s in turn.region.stores)
-        accesses = [turn.turned, turn.straight, turn.region.stores]
-        packs = sum(points // (vector if packable(turn, one, vector) else 1) for group in accesses for one in group)
+        runs = {store: tile_i if store in turn.turned_stores else tile_j for store in turn.region.stores}
+        ragged = sum(requested(turn, store, run) - total * common.item_bytes(store) for store, run in runs.items())
+        accesses: tuple[Load | Store, ...] = (*turn.turned, *turn.straight, *turn.region.stores)
+        packs = sum(points // (vector if packable(turn, one, vector) else 1) for one in accesses)
         special = common.special_ops(post) * points
         return (
             LaunchFeatures(
@@ -142,13 +146,14 @@ class LayoutFamily:
                 l2_read=ragged + sum(requested(turn, load, tile_i) for load in turn.turned)
                 + sum(requested(turn, load, tile_j) for load in turn.straight),
                 shared_traffic=points // 32 // vector * _WAVEFRONT * sum(
-                    sum(wavefronts(common.item_bytes(load), tile_i, tile_j, int(values["pad"]), vector))
-                    for load in turn.turned
+                    sum(wavefronts(common.item_bytes(one), tile_i, tile_j, int(values["pad"]), vector))
+                    for one in turn.staged
                 ),
                 flops=sum(line.flops for line in post) * total, special_ops=special,
-                instructions=4 * packs + (2 * len(turn.turned) + len(post) + 1) * points + 12 * special,
+                instructions=4 * packs + (2 * len(turn.staged) + len(post) + 1) * points + 12 * special,
                 bytes_in_flight=vector * items * sum(common.item_bytes(load) for load in held),
-                barriers=1, sweeps=1 if whole or not turn.straight else 2, independent=min(4, vector * items),
+                barriers=2 if turn.turned_stores else 1, sweeps=1 if whole or not turn.straight else 2,
+                independent=min(4, vector * items),
             ),
         )  # fmt: skip
 
@@ -181,7 +186,7 @@ def _blocks(turn: Turn, values: Values) -> int:
 
 def _shared(turn: Turn, values: Values) -> int:
     places = int(values["tile_j"]) * (int(values["tile_i"]) + int(values["pad"]))
-    return sum(-(-places * common.item_bytes(load) // 16) * 16 for load in turn.turned)
+    return sum(-(-places * common.item_bytes(one) // 16) * 16 for one in turn.staged)
 
 
 def _registers(turn: Turn, values: Values) -> int:
@@ -213,7 +218,8 @@ def _context(turn: Turn) -> dict[str, object]:
         "operands": operands,
         "turned": turned,
         "straight": straight,
-        "stores": stores,
+        "turned_stores": [stores[region.stores.index(store)] for store in turn.turned_stores],
+        "straight_stores": [stores[region.stores.index(store)] for store in turn.straight_stores],
     }
 
 

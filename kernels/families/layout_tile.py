@@ -1,4 +1,4 @@
-"""Owns how the layout family sees a region: which two axes a tile spans, who goes through shared memory, at what cost."""
+"""Owns how the layout family sees a region: the two axes of a tile, who goes through shared memory, at what cost."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from warpsmith.kernels.families import common
+from warpsmith.kernels.families.common import SECTOR, WARP
 from warpsmith.kernels.region import Axis, Load, Region, Store
 
-SECTOR = 32
-"""Bytes that DRAM and L2 exchange at least."""
 _BANKS = 32
-_WARP = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A normalised map whose results run along `j` while some operands run along `i`."""
+    """A normalised map whose largest result runs along `j` while other tensors run along `i`."""
 
     region: Region
     i: Axis
@@ -28,6 +26,18 @@ class Turn:
     """Operands that vary and are read as they are used."""
     fixed: tuple[Load, ...]
     """Python numbers, and operands with one element."""
+    turned_stores: tuple[Store, ...]
+    """Results that are contiguous along `i`: they go through shared memory too."""
+    straight_stores: tuple[Store, ...]
+
+    @property
+    def staged(self) -> tuple[Load | Store, ...]:
+        """All that goes through shared memory."""
+        return (*self.turned, *self.turned_stores)
+
+    def along(self, access: Load | Store) -> Axis:
+        """The axis along which neighbouring threads walk an access."""
+        return self.i if access in self.staged else self.j
 
     @property
     def result(self) -> Store:
@@ -47,32 +57,35 @@ class Turn:
         return found
 
 
-def turns(load: Load, i: Axis, j: Axis) -> bool:
-    """Whether a load is contiguous along `i` and strided along `j`."""
-    if load.address is None:
+def turns(access: Load | Store, i: Axis, j: Axis) -> bool:
+    """Whether an access is contiguous along `i` and strided along `j`."""
+    if access.address is None:
         return False
-    return load.address.stride(i.name) == 1 and (load.address.stride(j.name) or 0) > 1
+    return access.address.stride(i.name) == 1 and (access.address.stride(j.name) or 0) > 1
 
 
 @lru_cache(maxsize=256)
 def turn_of(region: Region) -> Turn | None:
-    """How a region is turned; None where no operand of full size runs along another axis than the results."""
+    """How a region is turned; None where no tensor of full size runs along another axis than its largest result."""
     region = common.normalised(region)
     if len(region.kept) < 2 or _largest(region).address.stride(region.kept[-1].name) != 1:
         return None
     j = region.kept[-1]
+    everything = common.accesses(region)
     weights = {
-        axis: sum(load.numel * common.item_bytes(load) for load in region.loads if turns(load, axis, j))
+        axis: sum(one.numel * common.item_bytes(one) for one in everything if turns(one, axis, j))
         for axis in region.kept[:-1]
     }
     i = max(weights, key=lambda axis: weights[axis])
-    if not any(turns(load, i, j) and load.numel >= region.kept_size for load in region.loads):
+    if not any(turns(one, i, j) and one.numel >= region.kept_size for one in everything):
         return None
     turned = tuple(load for load in region.loads if turns(load, i, j))
+    turned_stores = tuple(store for store in region.stores if turns(store, i, j))
+    straight_stores = tuple(store for store in region.stores if store not in turned_stores)
     varying = [load for load in region.loads if load.predicate or (load.address is not None and load.address.terms)]
     straight = tuple(load for load in varying if load not in turned)
     fixed = tuple(load for load in region.loads if load not in varying)
-    return Turn(region, i, j, turned, straight, fixed)
+    return Turn(region, i, j, turned, straight, fixed, turned_stores, straight_stores)
 
 
 def _largest(region: Region) -> Store:
@@ -83,14 +96,13 @@ def packable(turn: Turn, access: Load | Store, width: int) -> bool:
     """Whether vectors of `width` elements are contiguous and aligned along the axis in which the access is walked."""
     if isinstance(access, Load) and access.predicate is not None:
         return False
-    axis = turn.i if access in turn.turned else turn.j
-    return common.divisible(common.address_of(access), axis.name, width)
+    return common.divisible(common.address_of(access), turn.along(access).name, width)
 
 
 def requested(turn: Turn, access: Load | Store, run: int) -> int:
     """Bytes that runs of `run` elements request of L2: a run that does not begin with a sector touches one more."""
     size, total = common.item_bytes(access), turn.region.kept_size
-    along = turn.i if access in turn.turned else turn.j
+    along = turn.along(access)
     run = min(run, along.size)
     stride = common.address_of(access).stride(along.name)
     if stride is None or stride > 1:
@@ -111,7 +123,7 @@ def wavefronts(size: int, tile_i: int, tile_j: int, pad: int, vector: int) -> tu
     pitch = tile_i + pad
     fills, reads = 0, 0
     for lane in range(vector):
-        places = [thread * vector for thread in range(_WARP)]
+        places = [thread * vector for thread in range(WARP)]
         fills += _conflicts([place // tile_i * pitch + place % tile_i + lane for place in places], size)
         reads += _conflicts([(place % tile_j + lane) * pitch + place // tile_j for place in places], size)
     return fills, reads
@@ -119,9 +131,9 @@ def wavefronts(size: int, tile_i: int, tile_j: int, pad: int, vector: int) -> tu
 
 def _conflicts(places: list[int], size: int) -> int:
     """Wavefronts of one access of a warp: words that share a bank are served one after the other."""
-    group = _WARP if size <= 4 else _WARP * 4 // size
+    group = WARP if size <= 4 else WARP * 4 // size
     total = 0
-    for first in range(0, _WARP, group):
+    for first in range(0, WARP, group):
         words = {place * size // 4 + part for place in places[first : first + group] for part in range(-(-size // 4))}
         total += max(Counter(word % _BANKS for word in words).values())
     return total
