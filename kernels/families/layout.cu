@@ -17,6 +17,18 @@ constexpr bool PACKED_${operand.label} = ${operand.packed};
 //% endfor
 
 //% macro read(load, along, across)
+                if constexpr (PACKED_${load.label}) {
+                    const Index ${along.name} = ${along.name}_at, ${across.name} = ${across.name}_at;
+                    ld_${load.var}[item] = load_pack<hint_default, VECTOR>(${load.pointer} + (${load.address}));
+                } else {
+#pragma unroll
+                    for (int lane = 0; lane < VECTOR; ++lane) {
+                        const Index ${along.name} = ${along.name}_at + lane, ${across.name} = ${across.name}_at;
+                        ld_${load.var}[item].v[lane] = ${load.guard} ? ${load.pointer}[${load.address}] : ${load.fill};
+                    }
+                }
+//% endmacro
+//% macro read_edge(load, along, across)
                 if (PACKED_${load.label} && packed && ${along.name}_at + VECTOR <= (Index)${along.size} && ${across.name}_at < (Index)${across.size}) {
                     const Index ${along.name} = ${along.name}_at, ${across.name} = ${across.name}_at;
                     ld_${load.var}[item] = load_pack<hint_default, VECTOR>(${load.pointer} + (${load.address}));
@@ -24,34 +36,47 @@ constexpr bool PACKED_${operand.label} = ${operand.packed};
 #pragma unroll
                     for (int lane = 0; lane < VECTOR; ++lane) {
                         const Index ${along.name} = ${along.name}_at + lane, ${across.name} = ${across.name}_at;
-                        const bool given = ${along.name} < (Index)${along.size} && ${across.name} < (Index)${across.size} && (${load.guard});
+                        const bool given = ${along.name} < (Index)${along.size} && ${across.name} < (Index)${across.size} && ${load.guard};
                         ld_${load.var}[item].v[lane] = given ? ${load.pointer}[${load.address}] : ${load.fill};
                     }
                 }
 //% endmacro
+//% macro fetch(loads, along, across)
+        if (whole) {
+#pragma unroll
+            for (int item = 0; item < ITEMS; ++item) {
+                const int element = ((batch * ITEMS + item) * BLOCK + (int)threadIdx.x) * VECTOR;
+                const Index ${along.name}_at = ${along.first} + element % ${along.tile};
+                const Index ${across.name}_at = ${across.first} + element / ${along.tile};
+//% for load in loads
+${read(load, along, across)}
+//% endfor
+            }
+        } else {
+#pragma unroll
+            for (int item = 0; item < ITEMS; ++item) {
+                const int element = ((batch * ITEMS + item) * BLOCK + (int)threadIdx.x) * VECTOR;
+                const Index ${along.name}_at = ${along.first} + element % ${along.tile};
+                const Index ${across.name}_at = ${across.first} + element / ${along.tile};
+//% for load in loads
+${read_edge(load, along, across)}
+//% endfor
+            }
+        }
+//% endmacro
 //% macro write(store, along, across)
-            if (${across.name}_at < (Index)${across.size}) {
-                if (PACKED_${store.label} && packed && ${along.name}_at + VECTOR <= (Index)${along.size}) {
+            if (whole || ${across.name}_at < (Index)${across.size}) {
+                if (PACKED_${store.label} && packed && (whole || ${along.name}_at + VECTOR <= (Index)${along.size})) {
                     const Index ${along.name} = ${along.name}_at, ${across.name} = ${across.name}_at;
                     store_pack<STORE_HINT>(${store.pointer} + (${store.address}), st_${store.label});
                 } else {
 #pragma unroll
                     for (int lane = 0; lane < VECTOR; ++lane) {
                         const Index ${along.name} = ${along.name}_at + lane, ${across.name} = ${across.name}_at;
-                        if (${along.name} < (Index)${along.size})
+                        if (whole || ${along.name} < (Index)${along.size})
                             store_one<STORE_HINT>(${store.pointer} + (${store.address}), st_${store.label}.v[lane]);
                     }
                 }
-            }
-//% endmacro
-//% macro fetch()
-#pragma unroll
-            for (int item = 0; item < ITEMS; ++item) {
-                const int element = ((batch * ITEMS + item) * BLOCK + (int)threadIdx.x) * VECTOR;
-                const Index ${i.name}_at = first_i + element / TILE_J, ${j.name}_at = first_j + element % TILE_J;
-//% for load in straight
-${read(load, j, i)}
-//% endfor
             }
 //% endmacro
 extern "C" __global__ void __launch_bounds__(BLOCK) ${kernel}(${signature}) {
@@ -64,23 +89,24 @@ extern "C" __global__ void __launch_bounds__(BLOCK) ${kernel}(${signature}) {
 //% for text in constants
     ${text}
 //% endfor
-    const bool packed = ${alignment};
     const Index first_i = (Index)(blockIdx.x / TILES_J % TILES_I) * TILE_I, first_j = (Index)(blockIdx.x % TILES_J) * TILE_J;
+    const bool packed = ${alignment};
+    const bool whole = packed && first_i + TILE_I <= SIZE_I && first_j + TILE_J <= SIZE_J;
 //% if outer
     const Index outer = (Index)(blockIdx.x / TILES_J / TILES_I);
 //% endif
 //% for text in outer
     ${text}
 //% endfor
+//% if straight
 //% for load in straight
     Pack<${load.storage}, VECTOR> ld_${load.var}[ITEMS];
 //% endfor
     if constexpr (BATCHES == 1) {
         constexpr int batch = 0;
-        {
-${fetch()}
-        }
+${fetch(straight, j, i)}
     }
+//% endif
 
     // Neighbouring threads read neighbours along the operands' axis.
 #pragma unroll 1
@@ -88,14 +114,7 @@ ${fetch()}
 //% for load in turned
         Pack<${load.storage}, VECTOR> ld_${load.var}[ITEMS];
 //% endfor
-#pragma unroll
-        for (int item = 0; item < ITEMS; ++item) {
-            const int element = ((batch * ITEMS + item) * BLOCK + (int)threadIdx.x) * VECTOR;
-            const Index ${i.name}_at = first_i + element % TILE_I, ${j.name}_at = first_j + element / TILE_I;
-//% for load in turned
-${read(load, i, j)}
-//% endfor
-        }
+${fetch(turned, i, j)}
 #pragma unroll
         for (int item = 0; item < ITEMS; ++item) {
             const int element = ((batch * ITEMS + item) * BLOCK + (int)threadIdx.x) * VECTOR;
@@ -113,9 +132,11 @@ ${read(load, i, j)}
     // Neighbouring threads compute and write neighbours along the results' axis.
 #pragma unroll 1
     for (int batch = 0; batch < BATCHES; ++batch) {
+//% if straight
         if constexpr (BATCHES > 1) {
-${fetch()}
+${fetch(straight, j, i)}
         }
+//% endif
 #pragma unroll
         for (int item = 0; item < ITEMS; ++item) {
             const int element = ((batch * ITEMS + item) * BLOCK + (int)threadIdx.x) * VECTOR;

@@ -19,7 +19,7 @@ ENUMS = {"store_hint": "Hint"}
 MAX_ELEMENTS = 16
 """Elements of one operand that a thread may hold."""
 WASTE = 4
-"""Times its bytes that a strided tensor may take of L2 without being slower than DRAM for those of a copy."""
+"""Times its bytes that a strided tensor takes of L2 where that is about as slow as DRAM is for a copy."""
 STATIC_SHARED = 48 * 1024
 _WAVEFRONT = 128
 """Bytes that shared memory moves in one."""
@@ -47,7 +47,7 @@ class LayoutFamily:
         """Whether a map would move much more than it uses: some sectors hold little of what a warp of it needs."""
         turn = _turn(region)
         return turn.i.size * min(map(common.item_bytes, turn.staged)) >= SECTOR and any(
-            common.bytes_a_point(turn.region.kept, one) > WASTE * common.item_bytes(one)
+            common.bytes_a_point(turn.region.kept, one) >= WASTE * common.item_bytes(one)
             for one in turn.staged
             if one.numel >= turn.region.kept_size
         )
@@ -208,8 +208,8 @@ def _context(turn: Turn) -> dict[str, object]:
         "operators": ", ".join(region.source_ops) or "pointwise",
         "prelude": codegen.prelude("memory"),
         "index": index,
-        "i": turn.i,
-        "j": turn.j,
+        "i": {"name": turn.i.name, "size": turn.i.size, "first": "first_i", "tile": "TILE_I"},
+        "j": {"name": turn.j.name, "size": turn.j.size, "first": "first_j", "tile": "TILE_J"},
         "kernel": KERNEL,
         "signature": codegen.signature(found),
         "constants": [codegen.load_line(load, names, index) for load in turn.fixed],
@@ -225,20 +225,20 @@ def _context(turn: Turn) -> dict[str, object]:
 
 def _operand(turn: Turn, access: Load | Store, names: dict[str, str], index: str, label: str) -> dict[str, object]:
     """What the template says about one operand."""
-    widths = [width for width in (2, 4) if packable(turn, access, width)]
+    widths = [width for width in (1, 2, 4) if packable(turn, access, width)]
     return {
         "label": label,
         "var": access.var,
         "pointer": names[access.buffer],
         "storage": codegen.STORAGE_TYPES[access.dtype],
         "address": common.address_of(access).c_text(index),
-        "packed": f"VECTOR > 1 && VECTOR <= {max(widths)}" if widths else "false",
+        "packed": f"VECTOR <= {max(widths)}" if widths else "false",
     }
 
 
 def _load_context(turn: Turn, load: Load, names: dict[str, str], index: str) -> dict[str, object]:
     return _operand(turn, load, names, index, load.var) | {
         "ctype": codegen.compute_ctype(load),
-        "guard": load.predicate or "true",
+        "guard": f"({load.predicate})" if load.predicate else "true",
         "fill": f"Storage<{codegen.STORAGE_TYPES[load.dtype]}>::of({load.fill})",
     }
