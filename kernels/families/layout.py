@@ -20,7 +20,10 @@ MAX_ELEMENTS = 16
 """Elements of one operand that a thread may hold."""
 WASTE = 4
 """Times its bytes that a strided tensor takes of L2 where that is about as slow as DRAM is for a copy."""
+MAX_HELD = 32
+"""Elements of all operands that a thread of the prior holds."""
 STATIC_SHARED = 48 * 1024
+_SMALLEST: Values = {"tile_i": 16, "tile_j": 32, "pad": 1}
 _WAVEFRONT = 128
 """Bytes that shared memory moves in one."""
 
@@ -41,7 +44,10 @@ class LayoutFamily:
             return "it stores nothing"
         if region.kept_size == 0:
             return "it has no elements"
-        return "its inputs and results run along the same axis" if turn_of(region) is None else None
+        turn = turn_of(region)
+        if turn is None:
+            return "its inputs and results run along the same axis"
+        return "its tiles do not fit shared memory" if _shared(turn, _SMALLEST) > STATIC_SHARED else None
 
     def pays(self, region: OneRegion, device: DeviceModel) -> bool:
         """Whether a map would move much more than it uses: some sectors hold little of what a warp of it needs."""
@@ -53,13 +59,13 @@ class LayoutFamily:
         )
 
     def slots(self, region: AnyRegion, device: DeviceModel) -> tuple[Slot, ...]:
-        """The open slots; defaults are a square tile, one element at a time, without padding."""
+        """The open slots; defaults are the smallest tile, one element at a time, without padding."""
         turn = _turn(region)
         body = codegen.render_lines(turn.region.post)
         given = ", ".join(load.var for load in turn.region.loads)
         return (
             Slot("block", "config", "choice", (128, 256, 512), 128, "threads a block"),
-            Slot("tile_i", "config", "choice", (16, 32, 64, 128), 32, "tile along the axis of the tensors that turn"),
+            Slot("tile_i", "config", "choice", (16, 32, 64, 128), 16, "tile along the axis of the tensors that turn"),
             Slot("tile_j", "config", "choice", (32, 64, 128), 32, "tile along the axis of the largest result"),
             Slot("vector", "memory", "choice", (1, 2, 4), 1, "neighbouring elements in one access to global memory"),
             Slot("pad", "memory", "choice", (0, 1, 2), 0, "elements between rows of the tile, against bank conflicts"),
@@ -101,12 +107,14 @@ class LayoutFamily:
         run = 32 * max(1, 4 // size)
         tile_i = _fitting(run if packable(turn, turn.staged[0], sector) else 2 * run, turn.i.size, 16)
         tile_j = _fitting(run if packable(turn, largest, sector) else 2 * run, turn.j.size, 32)
-        block = 256 if tile_i * tile_j >= 1024 else 128
-        return {
-            "block": block, "tile_i": tile_i, "tile_j": tile_j, "vector": vector, "pad": 1,
-            "items": min(MAX_ELEMENTS, tile_i * tile_j // block) // vector,
-            "store_hint": "streaming" if turn.region.floor_bytes > device.l2_bytes else "default",
-        }  # fmt: skip
+        values: Values = {"vector": vector, "pad": 1, "store_hint": "default"}
+        if turn.region.floor_bytes > device.l2_bytes:
+            values["store_hint"] = "streaming"
+        values |= _held(turn, tile_i, tile_j, vector)
+        while self.check(region, device, values) is not None and tile_i * tile_j > 512:
+            tile_i, tile_j = (tile_i // 2, tile_j) if tile_i >= tile_j else (tile_i, tile_j // 2)
+            values |= _held(turn, tile_i, tile_j, vector)
+        return values
 
     def emit(self, region: AnyRegion, device: DeviceModel, values: Values) -> Candidate:
         """Device code and launch plan for valid values."""
@@ -171,6 +179,16 @@ def _fitting(tile: int, extent: int, least: int) -> int:
     while tile > least and tile // 2 >= extent:
         tile //= 2
     return tile
+
+
+def _held(turn: Turn, tile_i: int, tile_j: int, vector: int) -> Values:
+    """A tile, and as much of it in flight as registers allow for the number of operands."""
+    block = 256 if tile_i * tile_j >= 1024 else 128
+    operands = max(1, len(turn.turned) + len(turn.straight))
+    elements = min(tile_i * tile_j // block, MAX_ELEMENTS)
+    while elements > vector and elements * operands > MAX_HELD:
+        elements //= 2
+    return {"block": block, "tile_i": tile_i, "tile_j": tile_j, "items": max(1, elements // vector)}
 
 
 def _check_static_shared(shared_bytes: int) -> Invalid | None:

@@ -96,7 +96,7 @@ def test_misaligned_pointers_are_legal(compiler, spec_of):
 
 def test_operands_are_moved_in_whole_sectors_without_bank_conflicts(compiler, spec_of):
     case = added(random(128, 256).t(), random(256, 128))
-    counters = counted(compiler, case, spec_of(FAMILY, case.region).emit({"pad": 1}), "layout_kernel")
+    counters = counted(compiler, case, spec_of(FAMILY, case.region).emit({"pad": 1, "tile_i": 32}), "layout_kernel")
     sectors = 128 * 256 * 4 // 32
     assert (counters["global_load_sectors"], counters["global_store_sectors"]) == (2 * sectors, sectors)
     assert counters["shared_load_wavefronts"] == counters["shared_store_wavefronts"] == 128 * 256 // 32
@@ -105,7 +105,7 @@ def test_operands_are_moved_in_whole_sectors_without_bank_conflicts(compiler, sp
 def test_features_are_what_the_emulator_counts(compiler, spec_of):
     case = added(random(128, 256).to(torch.bfloat16).t(), random(256, 128).to(torch.bfloat16))
     spec = spec_of(FAMILY, case.region)
-    for values in ({"pad": 0, "vector": 4}, {"pad": 1, "vector": 2, "tile_i": 64, "tile_j": 64}):
+    for values in ({"pad": 0, "vector": 4, "tile_i": 32}, {"pad": 1, "vector": 2, "tile_i": 64, "tile_j": 64}):
         counters = counted(compiler, case, spec.emit(values), "layout_kernel")
         (features,) = spec.features(values)
         assert features.l2_read == counters["global_load_sectors"] * 32
@@ -152,6 +152,22 @@ def test_a_gigabyte_is_estimated_near_the_copy_rate(layout, dtype, spec_of):
     assert estimate_us(plain, plain.sensible()) > 1.8 * floor_us
 
 
+@pytest.mark.parametrize("count", [1, 3, 8, 20])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool, torch.float64])
+@pytest.mark.parametrize(("rows", "columns"), [(4096, 4096), (1001, 333), (17, 5000)])
+def test_the_prior_is_valid_for_any_number_of_operands(count, dtype, rows, columns, spec_of):
+    x = torch.empty(rows, columns, device="meta", dtype=dtype)
+    space = regions.Space((columns, rows))
+    loads = [space.load(f"x{place}", f"in{place}", x.t()) for place in range(count)]
+    region = regions.build(space, loads, [space.store("x0", "out0", torch.empty_like(x.t().contiguous()))])
+    if FAMILY.refuse(region) is None:
+        spec = spec_of(FAMILY, region)
+        assert spec.check(spec.naive) is None
+        assert spec.check(spec.sensible()) is None
+    else:
+        assert count * x.itemsize >= 80
+
+
 def test_choices_act_through_their_own_lines_alone(spec_of, covering):
     spec = spec_of(FAMILY, CASES[1].region)
     naive = spec.emit(spec.naive)
@@ -164,7 +180,7 @@ def test_choices_act_through_their_own_lines_alone(spec_of, covering):
     ("values", "kind"),
     [
         ({"vector": 4, "items": 8}, "registers"),
-        ({"block": 512, "items": 4}, "shape"),
+        ({"block": 512, "items": 2}, "shape"),
         ({"tile_i": 128, "tile_j": 128}, "shared_memory"),
         ({"tile_i": 24}, "shape"),
     ],
