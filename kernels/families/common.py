@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
+from math import prod
 from typing import Literal
 
 from warpsmith.kernels.codegen import ITEM_BYTES
@@ -15,6 +16,9 @@ from warpsmith.kernels.indexing import Expr
 from warpsmith.kernels.region import Axis, Line, Load, Region, Store
 
 MAX_GRID_X = 2**31 - 1
+SECTOR = 32
+"""Bytes that DRAM and L2 exchange at least."""
+WARP = 32
 MAX_REGISTERS = 255
 
 
@@ -148,6 +152,25 @@ def bytes_written(region: Region) -> int:
 def item_bytes(access: Load | Store) -> int:
     """Bytes of one element."""
     return ITEM_BYTES[access.dtype]
+
+
+@lru_cache(maxsize=1024)
+def bytes_a_point(kept: tuple[Axis, ...], access: Load | Store) -> float:
+    """Bytes of the sectors that a warp of neighbouring points in row-major order of the kept axes touches, by point."""
+    address, size, total = address_of(access), item_bytes(access), prod(axis.size for axis in kept)
+    touched, points = 0, 0
+    for first in {0, total // 3 // WARP * WARP, total * 2 // 3 // WARP * WARP}:
+        warp = range(first, min(first + WARP, total))
+        touched += len({address.at(_coordinates(kept, point)) * size // SECTOR for point in warp})
+        points += len(warp)
+    return SECTOR * touched / points
+
+
+def _coordinates(kept: tuple[Axis, ...], point: int) -> dict[str, int]:
+    found = {}
+    for axis in reversed(kept):
+        point, found[axis.name] = divmod(point, axis.size)
+    return found
 
 
 def special_ops(lines: Iterable[Line]) -> int:

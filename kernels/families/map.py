@@ -152,18 +152,20 @@ class MapFamily:
         total, vector, items = region.kept_size, int(values["vector"]), int(values["items"])
         special = common.special_ops(region.post) * total
         plain = values["load_hint"] == "default"
-        requested, accesses, in_flight = 0, 0, 0
+        requested, accesses, in_flight, again = 0, 0, 0, 0
         for load in region.loads:
             if load.address is None or not load.address.terms:
                 continue
             size = common.item_bytes(load)
-            stride = way_of(region, load).stride
-            step = min(32, size * abs(stride)) if stride is not None else 32
-            requested += total * step
+            step = _step(region, load)
+            requested += int(total * step)
+            if _reach(region, load) * (step + common.bytes_written(region) / total) > device.l2_bytes:
+                again += max(0, int(total * step) - load.numel * size)
             accesses += total // (vector if packable(region, load, vector) else 1)
             in_flight += vector * items * size
         for store in region.stores:
             accesses += total // (vector if packable(region, store, vector) else 1)
+            requested += int(total * max(0.0, _step(region, store) - common.item_bytes(store)))
         return (
             LaunchFeatures(
                 kernel=KERNEL,
@@ -171,7 +173,7 @@ class MapFamily:
                 threads=int(values["block"]),
                 registers=self._registers(region, vector * items),
                 shared_bytes=0,
-                dram_read=int(common.bytes_read(region) * (1.0 if plain else common.HINTED_READ)),
+                dram_read=int((common.bytes_read(region) + again) * (1.0 if plain else common.HINTED_READ)),
                 dram_written=common.bytes_written(region),
                 l2_read=requested,
                 shared_traffic=0,
@@ -234,6 +236,24 @@ def _map(region: AnyRegion) -> Region:
     if not isinstance(region, Region):
         raise TypeError("the map family computes regions, not matrix products")
     return common.normalised(region)
+
+
+def _step(region: Region, access: Load | Store) -> float:
+    """Bytes of L2 that an access takes a point: its own where neighbours are contiguous, else those of its sectors."""
+    stride, size = way_of(region, access).stride, common.item_bytes(access)
+    if stride is not None and abs(stride) <= 1:
+        return size * abs(stride)
+    return min(common.SECTOR, common.bytes_a_point(region.kept, access))
+
+
+def _reach(region: Region, load: Load) -> int:
+    """Points computed between two that share a sector of a load which is not contiguous along the innermost axis."""
+    points, found = 1, 0
+    for axis in reversed(region.kept):
+        if common.address_of(load).stride(axis.name) == 1:
+            found = points
+        points *= axis.size
+    return found if found > 1 else 0
 
 
 def _point_axes(region: Region, wanted: frozenset[str], index: str) -> list[str]:

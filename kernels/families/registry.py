@@ -9,6 +9,7 @@ from warpsmith.kernels.families.column import ColumnFamily
 from warpsmith.kernels.families.composer import ComposerFamily
 from warpsmith.kernels.families.gemm import GemmFamily
 from warpsmith.kernels.families.global_reduce import GlobalReduceFamily
+from warpsmith.kernels.families.layout import LayoutFamily
 from warpsmith.kernels.families.map import MapFamily
 from warpsmith.kernels.families.rewritten import JOINT, RewrittenFamily
 from warpsmith.kernels.families.row import RowFamily
@@ -22,6 +23,7 @@ from warpsmith.kernels.rewrites.registry import are_rewrites
 from warpsmith.kernels.slot_text import MAX_CHARACTERS
 
 FAMILIES: tuple[Family, ...] = (
+    LayoutFamily(),
     MapFamily(),
     RowFamily(),
     ColumnFamily(),

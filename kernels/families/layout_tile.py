@@ -1,0 +1,139 @@
+"""Owns how the layout family sees a region: the two axes of a tile, who goes through shared memory, at what cost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
+
+from warpsmith.kernels.families import common
+from warpsmith.kernels.families.common import SECTOR, WARP
+from warpsmith.kernels.region import Axis, Load, Region, Store
+
+_BANKS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A normalised map whose largest result runs along `j` while other tensors run along `i`."""
+
+    region: Region
+    i: Axis
+    j: Axis
+    turned: tuple[Load, ...]
+    """Operands that are contiguous along `i`: they go through shared memory."""
+    straight: tuple[Load, ...]
+    """Operands that vary and are read as they are used."""
+    fixed: tuple[Load, ...]
+    """Python numbers, and operands with one element."""
+    turned_stores: tuple[Store, ...]
+    """Results that are contiguous along `i`: they go through shared memory too."""
+    straight_stores: tuple[Store, ...]
+
+    @property
+    def staged(self) -> tuple[Load | Store, ...]:
+        """All that goes through shared memory."""
+        return (*self.turned, *self.turned_stores)
+
+    def along(self, access: Load | Store) -> Axis:
+        """The axis along which neighbouring threads walk an access."""
+        return self.i if access in self.staged else self.j
+
+    @property
+    def result(self) -> Store:
+        """The largest store, whose order in memory is that of the axes."""
+        return _largest(self.region)
+
+    @property
+    def outer(self) -> tuple[Axis, ...]:
+        """The axes that a tile has one point of, in the order of the results."""
+        return tuple(axis for axis in self.region.kept if axis not in (self.i, self.j))
+
+    def tiles(self, tile_i: int, tile_j: int) -> int:
+        """Tiles of the whole region."""
+        found = -(-self.i.size // tile_i) * -(-self.j.size // tile_j)
+        for axis in self.outer:
+            found *= axis.size
+        return found
+
+
+def turns(access: Load | Store, i: Axis, j: Axis) -> bool:
+    """Whether an access is contiguous along `i` and strided along `j`."""
+    if access.address is None:
+        return False
+    return access.address.stride(i.name) == 1 and (access.address.stride(j.name) or 0) > 1
+
+
+@lru_cache(maxsize=256)
+def turn_of(region: Region) -> Turn | None:
+    """How a region is turned; None where no tensor of full size runs along another axis than its largest result."""
+    region = common.normalised(region)
+    if len(region.kept) < 2 or _largest(region).address.stride(region.kept[-1].name) != 1:
+        return None
+    j = region.kept[-1]
+    everything = common.accesses(region)
+    weights = {
+        axis: sum(one.numel * common.item_bytes(one) for one in everything if turns(one, axis, j))
+        for axis in region.kept[:-1]
+    }
+    i = max(weights, key=lambda axis: weights[axis])
+    if not any(turns(one, i, j) and one.numel >= region.kept_size for one in everything):
+        return None
+    turned = tuple(load for load in region.loads if turns(load, i, j))
+    turned_stores = tuple(store for store in region.stores if turns(store, i, j))
+    straight_stores = tuple(store for store in region.stores if store not in turned_stores)
+    varying = [load for load in region.loads if load.predicate or (load.address is not None and load.address.terms)]
+    straight = tuple(load for load in varying if load not in turned)
+    fixed = tuple(load for load in region.loads if load not in varying)
+    return Turn(region, i, j, turned, straight, fixed, turned_stores, straight_stores)
+
+
+def _largest(region: Region) -> Store:
+    return max(region.stores, key=lambda store: (store.numel, len(store.address.axes)))
+
+
+def packable(turn: Turn, access: Load | Store, width: int) -> bool:
+    """Whether vectors of `width` elements are contiguous and aligned along the axis in which the access is walked."""
+    if isinstance(access, Load) and access.predicate is not None:
+        return False
+    return common.divisible(common.address_of(access), turn.along(access).name, width)
+
+
+def requested(turn: Turn, access: Load | Store, run: int) -> int:
+    """Bytes that runs of `run` elements request of L2: a run that does not begin with a sector touches one more."""
+    size, total = common.item_bytes(access), turn.region.kept_size
+    along = turn.along(access)
+    run = min(run, along.size)
+    stride = common.address_of(access).stride(along.name)
+    if stride is None or stride > 1:
+        return total * min(SECTOR, size * (stride or SECTOR))
+    if stride == 0:
+        return total // run * SECTOR
+    begins = common.divisible(common.address_of(access), along.name, SECTOR // size)
+    # Runs as long as the axis follow one another in memory where the axis across has their length as its stride.
+    across = turn.j if along is turn.i else turn.i
+    whole = run == along.size and common.address_of(access).stride(across.name) == run
+    sectors = -(-run * size // SECTOR) + (0 if begins else 1)
+    return total * size if whole else total // run * sectors * SECTOR
+
+
+@lru_cache(maxsize=1024)
+def wavefronts(size: int, tile_i: int, tile_j: int, pad: int, vector: int) -> tuple[int, int]:
+    """Wavefronts of shared memory of one warp that fills and of one that reads `vector` elements a thread."""
+    pitch = tile_i + pad
+    fills, reads = 0, 0
+    for lane in range(vector):
+        places = [thread * vector for thread in range(WARP)]
+        fills += _conflicts([place // tile_i * pitch + place % tile_i + lane for place in places], size)
+        reads += _conflicts([(place % tile_j + lane) * pitch + place // tile_j for place in places], size)
+    return fills, reads
+
+
+def _conflicts(places: list[int], size: int) -> int:
+    """Wavefronts of one access of a warp: words that share a bank are served one after the other."""
+    group = WARP if size <= 4 else WARP * 4 // size
+    total = 0
+    for first in range(0, WARP, group):
+        words = {place * size // 4 + part for place in places[first : first + group] for part in range(-(-size // 4))}
+        total += max(Counter(word % _BANKS for word in words).values())
+    return total
