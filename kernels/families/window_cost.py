@@ -26,11 +26,13 @@ def registers_of(region: WindowRegion, values: Values) -> int:
     # A slice's folds by rows are kept apart until it is over, and the next slice is read meanwhile.
     apart = path == "columns" and g.d.taps > 1 and not plain
     folds += rows * vector if apart else 0
-    coming = int(values["ahead"]) * vector * sum(max(1, common.item_bytes(load) // 4) for load in region.loads)
     wanted = 40 + folds + max(min(row, 16) if plain else row, coming if path != "direct" else 0) + weights
     # Through L1 the compiler reads whole slices ahead.
     deep = path == "direct" and g.d.taps > 1 and (not plain or items > 1)
-    return int(1.45 * (wanted + (40 if deep else 0))) if apart or deep else wanted
+    if apart or deep:
+        return int(1.45 * (wanted + (40 if deep else 0)))
+    # Where columns are folded first, a row's folds wait in registers for the next one's.
+    return int(1.35 * wanted) if path == "columns" and not plain else wanted
 
 
 def window_features(kernel: str, region: WindowRegion, values: Values) -> LaunchFeatures:
