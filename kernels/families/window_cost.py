@@ -32,7 +32,7 @@ def registers_of(region: WindowRegion, values: Values) -> int:
     if apart or deep:
         return int(1.45 * (wanted + (40 if deep else 0)))
     # Where columns are folded first, a row's folds wait in registers for the next one's.
-    return int(1.35 * wanted) if path == "columns" and not plain else wanted
+    return int(1.2 * wanted) if path == "columns" and not plain else wanted
 
 
 def window_features(kernel: str, region: WindowRegion, values: Values) -> LaunchFeatures:

@@ -129,7 +129,7 @@ def run(compiler, candidate, inputs, like):
 
 
 def test_a_prior_reads_few_sectors_twice(compiler, spec_of):
-    """Of a large plane: the rows that neighbouring teams share, once more each; nothing twice along a row."""
+    """Of a large plane: the rows that neighbouring teams share, once more each; along a row the edges of tiles alone."""
     large = spec_of(FAMILY, region_of("max_pool_plane"))
     choices = {slot.name for slot in large.choice_slots}
     values = {name: value for name, value in large.sensible().items() if name in choices}
@@ -139,7 +139,7 @@ def test_a_prior_reads_few_sectors_twice(compiler, spec_of):
     counters = run(compiler, candidate, case.inputs, case.expected)["counters"]
     rows, taps, row = int(values["rows"]), 4, 512 * 4 // 32
     teams = -(-case.expected["out0"].shape[2] // rows)
-    assert 67 * row <= counters["global_load_sectors"] <= 1.15 * row * teams * (rows + taps - 1)
+    assert 67 * row <= counters["global_load_sectors"] <= 1.2 * row * teams * (rows + taps - 1)
 
 
 def test_counts_of_a_mean_are_text_only_where_windows_overhang():
