@@ -129,7 +129,7 @@ def run(compiler, candidate, inputs, like):
 
 
 def test_a_prior_reads_few_sectors_twice(compiler, spec_of):
-    """Of a large plane: the rows that neighbouring teams share, once more each; along a row the edges of tiles alone."""
+    """Of a large plane: the rows that neighbouring teams share, once more each; along a row the edges of tiles."""
     large = spec_of(FAMILY, region_of("max_pool_plane"))
     choices = {slot.name for slot in large.choice_slots}
     values = {name: value for name, value in large.sensible().items() if name in choices}
