@@ -4,13 +4,15 @@ python benchmarks/small_suite.py .kernelbench --level 2,3 --out small.jsonl
 
 Each problem runs in a process of its own, under a time limit. It is planned at its own sizes, where every way's default
 candidate is compiled (`--full-size`), and cut to small ones (small_sizes.py), where each way's naive and default
-candidates are verified against PyTorch, and what the plan of the full size gives is carried over and verified as well.
+candidates are verified against PyTorch, and what the plan of the full size gives is carried over and verified as well;
+with `--hidden-shapes` also at shapes as the judge draws them, but from a seed that is told.
 Rows go to `--out` as they come; a second call goes on where the first ended, `--retry` runs failures again.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import multiprocessing
 import sys
@@ -37,12 +39,13 @@ from warpsmith.kernels.families.rewritten import after_rewrites
 from warpsmith.kernels.family import KernelSpec
 from warpsmith.kernels.opgraph import OpGraph
 from warpsmith.kernels.plan import plan
-from warpsmith.kernels.problem import Problem, load_problem, load_ref
-from warpsmith.kernels.records import Candidate
+from warpsmith.kernels.problem import Problem, ProblemRef, load_problem, load_ref
+from warpsmith.kernels.records import Candidate, CompileReport
 from warpsmith.tools.compile import Compiler
 from warpsmith.tools.target import Target
 from warpsmith.tools.verification import instances
-from warpsmith.tools.verification.session import session_for
+from warpsmith.tools.verification.hidden_shapes import BUDGETS, HiddenShapes
+from warpsmith.tools.verification.session import Session, session_for
 from warpsmith.tools.verification.verify import verify
 
 _MOST_ELEMENTS = 1 << 28
@@ -77,6 +80,7 @@ class Options:
     budget: Budget
     level: Literal["quick", "full"]
     full_size: bool
+    hidden_seed: int | None
     seconds: float
 
 
@@ -95,6 +99,8 @@ class Trial:
             problem = load_problem(self.path, overrides={}, inputs=None, mode="eval")
             large = self._at_full_size(problem) if self.options.full_size else {}
             self._at_small_size(problem, large)
+            if self.options.hidden_seed is not None:
+                self._at_hidden_shapes(problem, large, self.options.hidden_seed)
         except WarpsmithError as error:
             self.row.reason = f"{self.row.step}: {str(error).splitlines()[0][:400]}"
         except Exception as error:
@@ -134,21 +140,36 @@ class Trial:
         small = load_ref(ref)
         self._step("plan")
         graph = capture(small)
-        target = Target(kind="cpu", arch=self.options.arch).model_dump(mode="json")
-        session = session_for({"problem": small.ref.model_dump(mode="json"), "target": target})
+        session = self._session(small.ref)
         seen = set()
         for name, candidate in self._candidates(graph, large):
             self._step(name)
-            if candidate.source + candidate.plan.model_dump_json() in seen:
-                continue
-            seen.add(candidate.source + candidate.plan.model_dump_json())
-            report = self.compiler.compile(candidate)
-            if not report.ok:
-                self.row.tried[name] = f"compile: {report.failure}"[:400]
-                continue
-            verdict, _ = verify(session, candidate.plan, report, level=self.options.level)
-            wrong = verdict.failure or verdict.not_emulated
-            self.row.tried[name] = "ok" if verdict.ok else f"{wrong}"[:600]
+            if candidate.id not in seen:
+                seen.add(candidate.id)
+                self.row.tried[name] = self._verdict(session, candidate, self.compiler.compile(candidate))
+
+    def _at_hidden_shapes(self, problem: Problem, large: dict[str, tuple[KernelSpec, Candidate]], seed: int) -> None:
+        """Default candidates of the full size at shapes of each class at which they are valid."""
+        specs = {name: spec for name, (spec, _) in large.items()}
+        hidden = HiddenShapes(problem, capture(problem), specs, BUDGETS["cpu"], seed)
+        for name, (_, candidate) in large.items():
+            self._step(f"{name} at hidden shapes")
+            for trial in asyncio.run(hidden.trials(candidate, self.compiler)).trials:
+                ref = trial.variant.ref
+                self._step(f"{name} at {trial.variant.shape} sizes, {ref.overrides}, {ref.sizes}")
+                what = self._verdict(self._session(ref, beside=True), trial.candidate, trial.report)
+                self.row.tried[f"{name} {trial.variant.shape}"] = what if what == "ok" else f"{self.row.step}: {what}"
+
+    def _session(self, ref: ProblemRef, *, beside: bool = False) -> Session:
+        target = Target(kind="cpu", arch=self.options.arch).model_dump(mode="json")
+        return session_for({"problem": ref.model_dump(mode="json"), "target": target, "beside": beside})
+
+    def _verdict(self, session: Session, candidate: Candidate, report: CompileReport) -> str:
+        """`ok`, or what is wrong."""
+        if not report.ok:
+            return f"compile: {report.failure}"[:400]
+        verdict, _ = verify(session, candidate.plan, report, level=self.options.level)
+        return "ok" if verdict.ok else f"{verdict.failure or verdict.not_emulated}"[:600]
 
     def _candidates(
         self, graph: OpGraph, large: dict[str, tuple[KernelSpec, Candidate]]
@@ -230,12 +251,13 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=120.0, help="a problem (%(default)s)")
     parser.add_argument("--full-verdict", action="store_true", help="every kind of input, not the quick ones alone")
     parser.add_argument("--full-size", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--hidden-shapes", type=int, metavar="SEED", help="verify at shapes drawn from a seed as well")
     parser.add_argument("--out", type=Path, help="JSON lines, appended to")
     parser.add_argument("--retry", action="store_true", help="run again what did not end well")
     asked = parser.parse_args()
     level: Literal["quick", "full"] = "full" if asked.full_verdict else "quick"
     budget = Budget(asked.elements, asked.flops)
-    options = Options(asked.arch, budget, level, asked.full_size, asked.seconds)
+    options = Options(asked.arch, budget, level, asked.full_size, asked.hidden_shapes, asked.seconds)
     done = _done(asked.out, retry=asked.retry)
     rows = []
     for problem in find_problems(asked.suite, parse_choice(asked.level, asked.ids, asked.filter)):
