@@ -97,7 +97,7 @@ def time_candidate(session: Session, plan: LaunchPlan, report: CompileReport, re
     backend = session.cuda()
     began = time.perf_counter() - session.waited_s
     with session.alone(shared=True):
-        inputs = session.input_set("shipped") or session.input_set("normal")
+        inputs = session.timed_set("full" if request.level == "full" else "quick")
     if inputs is None:
         lacking = Failure(stage="infrastructure", kind="no_reference", message="no inputs to time on")
         return Samples(device=backend.label, method="none", samples={}, failure=lacking)
@@ -106,18 +106,22 @@ def time_candidate(session: Session, plan: LaunchPlan, report: CompileReport, re
     notes: list[str] = []
     others: list[Contender] = []
     baselines_s = 0.0
+    if request.level == "full":
+        before = time.perf_counter() - session.waited_s
+        others, notes = module_contenders(session, inputs, request.baselines)
+        baselines_s = time.perf_counter() - session.waited_s - before
     with session.alone():
-        # torch.compile runs what it makes, which would disturb what another process times.
-        if request.level == "full":
-            before = time.perf_counter()
-            others, notes = module_contenders(session, inputs, request.baselines)
-            baselines_s = time.perf_counter() - before
         stage = stage_for(session, inputs, short=False)
         notes += [_IN_PLACE] if stage.in_place else []
-        sampler = Sampler(backend, [own, *others], stage, check=_checker(inputs), health=backend.health)
+        # Screening is no verdict: its last run is looked at, and no chance one beside it.
+        checks = {} if request.level == "full" else {"checks": 0}
+        sampler = Sampler(backend, [own, *others], stage, check=_checker(inputs), health=backend.health, **checks)
         del stage
         failure, overhead = _measure(session, inputs, sampler, request)
-    if failure is None and inputs.changed():
+    with session.alone(shared=True):
+        failure = failure or sampler.inspect()
+        changed = failure is None and bool(inputs.changed())
+    if changed:
         failure = Failure(stage="time", kind="inputs_changed", message="parameters were changed while timing")
     return Samples(
         device=backend.label, method=sampler.method, failure=failure,

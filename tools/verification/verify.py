@@ -76,12 +76,18 @@ def run_job(payload: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def prepare_job(payload: Mapping[str, Any]) -> dict[str, Any]:
-    """Worker job: makes the inputs and references of a level. Gives the kinds that the problem admits."""
+    """Worker job: makes the inputs and references of a level, as far as they can be kept. Gives their kinds."""
     session = session_for(payload)
     level, kinds = payload["level"], []
     for name in session.names(level):
+        # Making the first one says how much memory there is, and with it what else is made.
+        if name not in session.names(level):
+            continue
         with session.alone(shared=True):
-            kinds += [name] if session.input_set(name, level) is not None else []
+            made = session.input_set(name, level)
+        if made is not None and not session.keeps(name, level):
+            break
+        kinds += [name] if made is not None else []
     return {"kinds": kinds, "dropped": session.dropped, "device": session.backend.label}
 
 
