@@ -16,11 +16,12 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from warpsmith.kernels.errors import NotYetError, UserError
-from warpsmith.kernels.problem import Problem, ProblemRef, load_ref
-from warpsmith.kernels.shape_handles import Handle, Place, resized_ref, shapes_of
+from warpsmith.kernels.problem import Instance, Problem, ProblemRef, load_ref
+from warpsmith.kernels.shape_handles import Handle, Place, resized_ref
 
 BATCH = 2
-"""Where the outermost size of the inputs begins: one image would hide mistakes in strides over images."""
+"""What the outermost size of the inputs is cut to first, and to 1 last: one image hides mistakes in strides over
+images."""
 _KEPT = 8
 """Sizes are cut to this at first, and below it only where the budget asks for it: kernel sizes, strides and groups
 stay what they are."""
@@ -47,7 +48,7 @@ class Cost:
     elements: int
     flops: int
     given: tuple[tuple[int, ...], ...]
-    """Shapes of the inputs."""
+    """Shapes of the inputs by flat position; a number has none."""
 
     def share(self, budget: Budget) -> float:
         """At most 1 where the budget holds."""
@@ -73,8 +74,7 @@ class _Elements(TorchDispatchMode):
 def cost_of(problem: Problem) -> Cost:
     """What a forward pass takes. UserError where the module cannot be made at these sizes or gives something empty;
     where it needs data, operators after that point are not counted."""
-    instance = problem.build(device="meta", seed=0)
-    given = tuple(tuple(value.shape) for value in instance.inputs if isinstance(value, torch.Tensor))
+    instance = _built(problem)
     elements, flops = _Elements(), FlopCounterMode(display=False)
     with elements, flops:
         try:
@@ -82,24 +82,34 @@ def cost_of(problem: Problem) -> Cost:
         except NotImplementedError:
             # `.item()` and the like: what only real tensors have.
             results = []
-        except RuntimeError as error:
+        except Exception as error:
             if "meta tensors" not in str(error):
                 raise UserError(str(error)) from error
             results = []
-        except Exception as error:
-            raise UserError(str(error)) from error
     if any(not result.numel() for result in results):
         raise UserError("a result is empty")
+    given = tuple(tuple(value.shape) if isinstance(value, torch.Tensor) else () for value in instance.inputs)
     return Cost(elements.count, flops.get_total_flops(), given)
+
+
+def _built(problem: Problem) -> Instance:
+    """Without data, but where the constructor itself asks for some."""
+    try:
+        return problem.build(device="meta", seed=0)
+    except UserError as error:
+        if "meta tensors" not in str(error):
+            raise
+    return problem.build(device="cpu", seed=0)
 
 
 def shrunk(problem: Problem, budget: Budget) -> tuple[ProblemRef, Cost]:
     """The problem at sizes within the budget, or as near to it as cutting gets, and what it takes there."""
     search = _Search(problem, cost_of(problem), budget)
-    search.begin_with_batch()
+    search.cut_batch(BATCH)
     for least in (_KEPT, _LEAST):
         while search.over and search.trials < _MOST_TRIALS and search.cut_something(least):
             pass
+    search.cut_batch(1)
     return search.problem.ref, search.cost
 
 
@@ -117,13 +127,13 @@ class _Search:
         """Whether the budget is not kept yet."""
         return self.cost.share(self.budget) > 1
 
-    def begin_with_batch(self) -> None:
-        """Cuts what the first size of the inputs follows from."""
-        first = self.cost.given[0][0] if self.cost.given and self.cost.given[0] else 0
+    def cut_batch(self, size: int) -> None:
+        """Cuts what the first size of the inputs follows from, where the budget asks for something."""
+        first = next((shape[0] for shape in self.cost.given if shape), 0)
         if not self.over:
             return
         for handle in self._handles():
-            if handle.size == first and self._try(handle, min(BATCH, first)):
+            if handle.size == first and self._try(handle, size):
                 return
 
     def cut_something(self, least: int) -> bool:
@@ -152,8 +162,7 @@ class _Search:
     def _dimensions(self) -> Iterator[tuple[Place, int]]:
         """Dimensions of inputs that are no constant's value."""
         constants = {size for _, size in _constants(self.problem.settable())}
-        shapes = shapes_of_inputs(self.problem)
-        for index, shape in enumerate(shapes):
+        for index, shape in enumerate(self.cost.given):
             for dim, size in enumerate(shape):
                 if size > 1 and size not in constants:
                     yield Place(index=index, dim=dim), size
@@ -176,12 +185,6 @@ class _Search:
             return False
         self.problem, self.cost = problem, cost
         return True
-
-
-def shapes_of_inputs(problem: Problem) -> list[tuple[int, ...]]:
-    """Shapes by flat position; a number has none."""
-    found = shapes_of(problem)
-    return [found[f"in{index}"] for index in range(sum(name.startswith("in") for name in found))]
 
 
 def _smaller(size: int, least: int) -> Iterator[int]:

@@ -71,7 +71,7 @@ def test_sizes_that_belong_together_are_cut_together(tmp_path: Path) -> None:
 def test_what_cannot_be_cut_stays(tmp_path: Path) -> None:
     ref, cost = small.shrunk(problem(tmp_path, FIXED), small.Budget(elements=100, flops=100))
     assert math.prod(cost.given[0][1:]) == 4096
-    assert load_ref(ref).build(device="cpu", seed=1).run()[0].shape == (small.BATCH, 4096)
+    assert load_ref(ref).build(device="cpu", seed=1).run()[0].shape == (1, 4096)
 
 
 def test_what_is_small_is_left_alone(tmp_path: Path) -> None:
