@@ -199,6 +199,7 @@ def _check_fits(found: torch.Tensor, target: torch.Tensor) -> None:
 def _cudnn_convolution(target: torch.Tensor, arguments: Mapping[str, Any]) -> None:
     """As eager does it, the result in its place."""
     cudnn: Any = torch.backends.cudnn
+    target, arguments = as_planes(target, arguments)
     names = ("weight", "padding", "stride", "dilation", "groups")
     torch.ops.aten.cudnn_convolution.out(
         arguments["input"], *(arguments[name] for name in names), cudnn.benchmark, cudnn.deterministic,
@@ -206,9 +207,25 @@ def _cudnn_convolution(target: torch.Tensor, arguments: Mapping[str, Any]) -> No
     )  # fmt: skip
 
 
+def as_planes(target: torch.Tensor, arguments: Mapping[str, Any]) -> tuple[torch.Tensor, Mapping[str, Any]]:
+    """A convolution over one dimension as one over planes of height 1: cuDNN has no other, and what eager calls does
+    the same on the way."""
+    if arguments["weight"].dim() != 3:
+        return target, arguments
+    planes = {name: arguments[name].unsqueeze(2) for name in ("input", "weight")}
+    geometry = {"padding": 0, "stride": 1, "dilation": 1}
+    sizes = {name: [first, *arguments[name]] for name, first in geometry.items()}
+    return target.unsqueeze(2), {**arguments, **planes, **sizes}
+
+
 def _by_cudnn(arguments: Mapping[str, Any]) -> bool:
     """Whether eager calls cuDNN's forward convolution, the only one with an `out=` that does not copy."""
     if arguments.get("bias") is not None or arguments["transposed"]:
+        return False
+    rank = arguments["weight"].dim()
+    if arguments["input"].dim() != rank or any(
+        len(arguments[n]) != rank - 2 for n in ("stride", "padding", "dilation")
+    ):
         return False
     select: Any = getattr(torch._C, "_select_conv_backend", None)
     if select is None:

@@ -11,7 +11,7 @@ from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.library import ALLOWED, leaves_its_result, overload
 from warpsmith.kernels.records import Buffer, Candidate, KernelStep, LaunchPlan, LibraryStep, View
 from warpsmith.sandbox.cuda.bound import Bound
-from warpsmith.sandbox.cuda.library import LibraryError, library_call, library_result
+from warpsmith.sandbox.cuda.library import LibraryError, as_planes, library_call, library_result
 from warpsmith.sandbox.emulator.backend import EmulatorBackend
 from warpsmith.sandbox.results import Results, like
 from warpsmith.tools.compile import Compiler
@@ -71,6 +71,22 @@ def test_pooling_writes_into_place(name: str, channels_last: bool) -> None:
         values["out1"] = torch.zeros(places.shape, dtype=torch.int64)
         library_call(LibraryStep(library=f"{name}_indices", args=("in0",), kwargs=geometry, out="out1"), values)()
         assert torch.equal(values["out1"], places)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_convolution_over_one_dimension_is_one_over_planes(groups: int) -> None:
+    given = {
+        "input": torch.rand(2, 4, 19), "weight": torch.rand(6, 4 // groups, 3), "bias": None, "stride": [2],
+        "padding": [3], "dilation": [2], "transposed": False, "output_padding": [0], "groups": groups,
+    }  # fmt: skip
+    wanted = torch.ops.aten.convolution(**given)
+    out = torch.zeros(wanted.shape)
+    target, planes = as_planes(out, given)
+    flat = torch.ops.aten.convolution(**{**planes, "output_padding": [0, 0]})
+    target.copy_(flat)
+    torch.testing.assert_close(out, wanted)
+    flat_already = {**given, "weight": torch.rand(6, 4, 3, 3)}
+    assert as_planes(out, flat_already) == (out, flat_already)
 
 
 def arguments() -> dict[str, torch.Tensor]:
