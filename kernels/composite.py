@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from warpsmith.kernels.device import Unit
 from warpsmith.kernels.records import Buffer, LibraryStep, View
 from warpsmith.kernels.region import OneRegion
 
@@ -51,6 +52,8 @@ class Composite:
     views: tuple[tuple[str, View], ...]
     flops: int
     floor_bytes: int
+    flops_by_unit: tuple[tuple[Unit, int], ...] = ()
+    """The same operations, by what may do them."""
     source_ops: tuple[str, ...] = ()
     input_bytes: tuple[int, ...] = ()
     """Of each tensor that is an input of the whole, not a parameter."""

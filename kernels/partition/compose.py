@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from warpsmith.kernels.composite import Composite, Kernel, KernelPart, LibraryPart, Part
+from warpsmith.kernels.costs import flops_by_unit
 from warpsmith.kernels.device import DeviceModel
 from warpsmith.kernels.errors import NotYetError
 from warpsmith.kernels.indexing import row_major
@@ -138,6 +139,7 @@ class _Composer:
             views=tuple(self.views.items()),
             flops=graph.flops,
             floor_bytes=graph.floor_bytes,
+            flops_by_unit=tuple(flops_by_unit(graph).items()),
             source_ops=tuple(node.op for node in self.fusion.live),
             input_bytes=tuple(_spanned(leaf.spec) for leaf in graph.inputs.values() if _is_copied(leaf)),
             output_bytes=tuple(graph.spec(ref.name).nbytes for ref in graph.outputs),
