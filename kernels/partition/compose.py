@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from warpsmith.kernels.composite import Composite, Kernel, KernelPart, LibraryPart, Part
 from warpsmith.kernels.costs import flops_by_unit
 from warpsmith.kernels.device import DeviceModel
 from warpsmith.kernels.errors import NotYetError
+from warpsmith.kernels.indexing import row_major
+from warpsmith.kernels.library import leaves_its_result
 from warpsmith.kernels.lowering.lower import live_nodes, lower
 from warpsmith.kernels.lowering.scan import with_exclusive_scans
 from warpsmith.kernels.opgraph import ITEM_BYTES, GraphInput, NodeRef, OpGraph, OpNode, TensorSpec
@@ -19,7 +21,7 @@ from warpsmith.kernels.partition.price import Prices, canonical
 from warpsmith.kernels.partition.scratch import Scratch, Tenant, assigned
 from warpsmith.kernels.partition.slices import laid_out, node_of, operands_of, stored_leaf
 from warpsmith.kernels.partition.windows import window_of
-from warpsmith.kernels.records import View
+from warpsmith.kernels.records import Buffer, View
 from warpsmith.kernels.region import OneRegion
 
 _OPEN_KERNELS = 4
@@ -67,6 +69,12 @@ def _spanned(spec: TensorSpec) -> int:
         return 0
     last = sum((size - 1) * step for size, step in zip(spec.shape, spec.strides, strict=True))
     return (last + 1) * ITEM_BYTES[spec.dtype]
+
+
+def _stays(node: OpNode) -> bool:
+    """Whether the result of a library's node can only be read where the library puts it, or be copied."""
+    step = library_step(node, node.name, lambda name: name)
+    return leaves_its_result(step.library, step.kwargs)
 
 
 _Item = Group | OpNode
@@ -147,11 +155,17 @@ class _Composer:
             self.names[base] = f"r{number}"
         last = {name: place for place, item in enumerate(self.order) for name in _read(self.fusion, item)}
         tenants: list[Tenant] = []
+        results: dict[str, Buffer] = {}
         for place, item in enumerate(self.order):
             for name in (name for name in _made(item) if name not in self.names):
-                self.names[name] = f"t{len(tenants)}"
-                tenants.append(Tenant(self.names[name], graph.spec(name), place, last.get(name, place)))
-        return assigned(tenants)
+                self.names[name] = f"t{len(tenants) + len(results)}"
+                spec = graph.spec(name)
+                if isinstance(item, OpNode) and _stays(item) and spec.strides == row_major(spec.shape):
+                    results[self.names[name]] = Buffer(dtype=spec.dtype, shape=spec.shape, init="result")
+                else:
+                    tenants.append(Tenant(self.names[name], spec, place, last.get(name, place)))
+        scratch = assigned(tenants)
+        return replace(scratch, buffers=scratch.buffers | results)
 
     def _in_place(self) -> dict[str, View]:
         """Results of libraries that lie in outputs of another shape."""
