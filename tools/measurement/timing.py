@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from warpsmith.kernels.records import CompileReport, Failure, LaunchPlan, Record, Speedup, TimingReport
-from warpsmith.sandbox.backend import scratch_bytes
 from warpsmith.sandbox.cuda.health import LIMITED, SLOWED
 from warpsmith.tools.lease import companions
 from warpsmith.tools.measurement.contenders import Contender, candidate_contender, module_contenders, stage_for
@@ -103,7 +102,7 @@ def time_candidate(session: Session, plan: LaunchPlan, report: CompileReport, re
     if inputs is None:
         lacking = Failure(stage="infrastructure", kind="no_reference", message="no inputs to time on")
         return Samples(device=backend.label, method="none", samples={}, failure=lacking)
-    session.scratch_bytes = scratch_bytes(plan)
+    session.expect(plan)
     own = candidate_contender(CANDIDATE, backend.load(report, plan), inputs)
     notes: list[str] = []
     others: list[Contender] = []

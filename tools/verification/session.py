@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from warpsmith.kernels.problem import Problem, ProblemRef, load_ref
-from warpsmith.kernels.records import Speedup
-from warpsmith.sandbox.backend import Backend
+from warpsmith.kernels.records import LaunchPlan, Speedup
+from warpsmith.sandbox import process
+from warpsmith.sandbox.backend import Backend, scratch_bytes
 from warpsmith.sandbox.cuda.memory import total_bytes
 from warpsmith.tools.target import Target
 from warpsmith.tools.verification import oracle
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from warpsmith.tools.measurement.stage import Stage
 
 Level = Literal["quick", "full"]
+_RUINED = "CUDA error"
+"""In what torch raises of a context that cannot be used any more; want of memory is told otherwise."""
 _RENEWAL_S = 0.05
 """Seconds a full verdict may spend on inputs that no verdict has seen."""
 _WORKING_COPIES = 3
@@ -156,6 +159,12 @@ class Session:
             # What is free in parts of blocks that something else is in holds nothing of the size of an input.
             torch.cuda.empty_cache()
 
+    def expect(self, plan: LaunchPlan) -> None:
+        """The next candidate: what it takes beside inputs and outputs. A plan recorded as a graph works on copies of
+        both."""
+        given = (self.memory.eager_bytes or 0) - self.maker.instances.weight_bytes
+        self.scratch_bytes = scratch_bytes(plan) + (max(0, given) if plan.graph else 0)
+
     def forget_compiled(self) -> None:
         """Lets go of what torch.compile made; its cache on disk makes it again in seconds."""
         self.compiled.clear()
@@ -180,7 +189,13 @@ class Session:
         began = time.perf_counter()
         with alone_on(self.backend.torch_device, shared=shared):
             self.waited_s += time.perf_counter() - began
-            yield
+            try:
+                yield
+            except RuntimeError as error:
+                if _RUINED in str(error):
+                    # A module may ruin it too (an index beyond an embedding): no later verdict can be had here.
+                    process.retire()
+                raise
 
     def release(self) -> None:
         """Gives up kept sets and buffers."""

@@ -13,7 +13,7 @@ import torch
 
 from warpsmith.kernels.problem import Instance
 from warpsmith.kernels.records import CompileReport, Counters, Failure, LaunchPlan, VerifyReport
-from warpsmith.sandbox.backend import Loaded, scratch_bytes
+from warpsmith.sandbox.backend import Loaded
 from warpsmith.tools.verification import oracle
 from warpsmith.tools.verification.checksums import same_bits
 from warpsmith.tools.verification.compare import LIMITS, Comparison, Yardstick, compare, difference
@@ -96,7 +96,7 @@ def verify(
         if level == "full":
             session.renew()
         loaded = session.backend.load(report, plan)
-    session.scratch_bytes = scratch_bytes(plan)
+    session.expect(plan)
     order = Order(report, plan)
     progress = _judge_sets(session, loaded, level, order)
     if progress.failure is not None and progress.failure.stage == "verify" and _spoilt(session):
