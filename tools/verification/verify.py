@@ -18,6 +18,7 @@ from warpsmith.tools.verification import oracle
 from warpsmith.tools.verification.checksums import same_bits
 from warpsmith.tools.verification.compare import LIMITS, Comparison, Yardstick, compare, difference
 from warpsmith.tools.verification.compare_exact import ExactYardstick, compare_exact
+from warpsmith.tools.verification.fused import untold
 from warpsmith.tools.verification.input_sets import InputSet
 from warpsmith.tools.verification.inputs import SHIPPED, WHOLE
 from warpsmith.tools.verification.order import TRIES, Order
@@ -122,7 +123,7 @@ def verify(
             "times that of eager without TF32"
         )
     dropped = [f"inputs `{name}` left out: {reason}" for name, reason in session.dropped.items()]
-    return verdict, [*dict.fromkeys([*progress.warnings, *dropped])]
+    return verdict, [*dict.fromkeys([*progress.warnings, *dropped, *untold()])]
 
 
 def _judge_sets(session: Session, loaded: Loaded, level: Literal["quick", "full"], order: Order) -> _Progress:
