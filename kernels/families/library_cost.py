@@ -24,6 +24,11 @@ _TILE = 128 * 128
 """Results that a block of a library's kernel makes."""
 _LEAST_FILL = 0.125
 """Share of the device that a small convolution fills at least, its sums split among blocks."""
+_PACKED = 4
+"""Channels that tensor cores take at once."""
+_UNPACKED_DEEP, _DEEP = 0.02, 0.45
+"""Rate of transposed convolutions in 3D over that of FP32 units: of 3 channels, and of 32 to 48 that lie contiguous.
+Measured on an H200: 1.2 and 25 to 36 TFLOP/s."""
 _SINGLE_CHANNELS = 2.0
 """Time of a convolution of single channels over that of its bytes."""
 
@@ -47,12 +52,13 @@ def _launch(part: LibraryPart, device: DeviceModel, count: int, flops: int) -> L
 def _convolution_s(part: LibraryPart, work: Convolved, device: DeviceModel) -> float:
     """Seconds of a convolution: its FLOPs on tensor cores, its bytes, and what a library turns or copies on the way.
 
-    In 2D cuDNN works on channels last; in 3D `torch.compile` gained nothing by that layout on an H200.
+    In 2D cuDNN works on channels last, in 3D where the convolution is transposed: elsewhere `torch.compile` gained
+    nothing by that layout on an H200.
     """
     copied = 2 * work.output_bytes if work.transposed else 0
     if work.channels == 1 and work.groups > 1:
         return (_SINGLE_CHANNELS * part.bytes_moved + copied) / device.dram_bytes_per_s
-    if not work.channels_last and work.dims < 3 and not work.pointwise:
+    if not work.channels_last and (work.dims < 3 or work.transposed) and not work.pointwise:
         copied += int(_TURN * 2 * work.turned_bytes)
     return part.flops / _rate(work, device) + (part.bytes_moved + copied) / device.dram_bytes_per_s
 
@@ -62,6 +68,10 @@ def _rate(work: Convolved, device: DeviceModel) -> float:
     peak = device.fp32_flops * _TF32_SHARE.get(capability(device.arch), 1.0)
     if work.dtype != "float32":
         peak *= _HALF
+    if work.transposed and work.dims == 3:
+        if work.channels % _PACKED:
+            return _UNPACKED_DEEP * device.fp32_flops
+        peak = peak if work.channels_last else min(peak, _DEEP * device.fp32_flops)
     share = pow(min(1.0, work.channels / _FULL_CHANNELS), _CHANNELS_KNEE)
     share *= pow(min(1.0, work.results / _FULL_RESULTS), _RESULTS_KNEE)
     blocks = work.positions * max(work.results, _TILE // 128) * work.groups / _TILE

@@ -177,11 +177,19 @@ class _Turns:
         return name
 
     def _is_parameter(self, name: str) -> bool:
-        """Whether a name is a parameter, or a view of one."""
-        while name not in self.graph.inputs:
-            node = self.graph.node_index[name]
-            reads = operands_of(node)
-            if node.op not in VIEWS or len(reads) != 1:
-                return False
-            (name,) = reads
-        return self.graph.inputs[name].ref.startswith("param:")
+        """Whether a tensor holds elements of a parameter and constants alone: nothing is computed from them."""
+        if name in self.graph.inputs:
+            return self.graph.inputs[name].ref.startswith("param:")
+        node = self.graph.node_index[name]
+        reads = operands_of(node)
+        if node.op == "where":
+            return self._is_constant(reads[0]) and all(self._is_laid(read) for read in reads[1:])
+        return (node.op in VIEWS or node.pattern == "broadcast") and self._is_parameter(reads[0])
+
+    def _is_laid(self, name: str) -> bool:
+        return self._is_constant(name) or self._is_parameter(name)
+
+    def _is_constant(self, name: str) -> bool:
+        if name in self.graph.inputs:
+            return False
+        return all(self._is_constant(read) for read in operands_of(self.graph.node_index[name]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from warpsmith.kernels.composite import Composite, Kernel, KernelPart, Layout, LibraryPart, Part
@@ -40,11 +39,16 @@ def composites(graph: OpGraph, device: DeviceModel) -> list[Composite]:
     """The same in every layout that there is for it: contiguous and, with dense convolutions, channels last. Raises
     NotYetError where there is none."""
     prices = Prices(device)
-    found = [_composed(_contiguous(graph, prices))]
-    turned = _channels_last(graph, prices)
-    if turned is not None:
-        with suppress(NotYetError):
-            found.append(_composed(turned))
+    found: list[Composite] = []
+    refusal: NotYetError | None = None
+    for laid in (_contiguous(graph, prices), _channels_last(graph, prices)):
+        try:
+            found += [] if laid is None else [_composed(laid)]
+        except NotYetError as error:
+            refusal = refusal or error
+    if not found:
+        assert refusal is not None
+        raise refusal
     return found
 
 

@@ -125,8 +125,8 @@ class Fusion:
         readers = [group for group in self.groups if name in self.leaves(group, self.stored)]
         if not readers:
             return
-        before = self.us([*readers, (name,)], self.stored)
-        if self.us(readers, stored) <= before:
+        before, after = self.us([*readers, (name,)], self.stored), self.us(readers, stored)
+        if after <= before and after < inf:
             self.groups.remove((name,))
             self.stored = stored
 
