@@ -63,9 +63,9 @@ def channels_last(graph: OpGraph) -> ChannelsLast | None:
     if not dense:
         return None
     reached = _joined(graph, live, dense)
-    pools = []
+    pools, seen = [], _seen_through(live, reached)
     for node in live:
-        found = unrolled(graph, node) if node.name in reached else None
+        found = unrolled(graph, node) if node.name in seen else None
         if found is not None:
             graph = found
             pools.append(node.name)
@@ -95,6 +95,19 @@ def _joined(graph: OpGraph, live: Sequence[OpNode], dense: Sequence[str]) -> set
         reached |= fresh
         pending += fresh
     return reached
+
+
+def _seen_through(live: Sequence[OpNode], reached: set[str]) -> set[str]:
+    """Those nodes, and others that read one of them through views and point by point: phases of a transposed
+    convolution, for instance, are interleaved by a view."""
+    found, through = set(reached), set(reached)
+    for node in live:
+        if through.isdisjoint(operands_of(node)[:1]):
+            continue
+        found.add(node.name)
+        if node.op in VIEWS or node.pattern == "pointwise":
+            through.add(node.name)
+    return found
 
 
 def _follows(graph: OpGraph, node: OpNode) -> bool:
