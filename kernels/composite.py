@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from warpsmith.kernels.device import Unit
 from warpsmith.kernels.records import Buffer, LibraryStep, View
@@ -18,6 +19,31 @@ class KernelPart:
     binding: tuple[tuple[str, str], ...]
     outputs: tuple[str, ...]
     """Names of the graph's nodes that it computes."""
+    load_time: bool = False
+    """Whether it reads parameters alone and is run once, when they are loaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Convolved:
+    """What decides how fast a library convolves."""
+
+    dtype: str
+    channels: int
+    """That one result sums over."""
+    results: int
+    """Channels that are made of those: of one group."""
+    groups: int
+    positions: int
+    """Of the results, over the whole batch."""
+    dims: int
+    pointwise: bool
+    """One tap at each position: a matrix product in either layout."""
+    transposed: bool
+    channels_last: bool
+    """Whether operands and result lie so."""
+    turned_bytes: int
+    """Of input and result, once each."""
+    output_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +53,14 @@ class LibraryPart:
     step: LibraryStep
     flops: int
     bytes_moved: int
+    convolved: Convolved | None = None
+    """Of a convolution."""
 
 
 Part = KernelPart | LibraryPart
+
+
+Layout = Literal["contiguous", "channels_last"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +89,8 @@ class Composite:
     input_bytes: tuple[int, ...] = ()
     """Of each tensor that is an input of the whole, not a parameter."""
     output_bytes: tuple[int, ...] = ()
+    layout: Layout = "contiguous"
+    """Of what lies between convolutions of a library, and of their weights."""
 
     @property
     def cuts(self) -> tuple[tuple[str, ...], ...]:

@@ -88,7 +88,11 @@ MODULES: dict[str, tuple[str, str, str]] = {
 
 def written(folder: Path, name: str) -> Path:
     """The file of a module."""
-    constructor, forward, inputs = MODULES[name]
+    return module_file(folder, name, *MODULES[name])
+
+
+def module_file(folder: Path, name: str, constructor: str, forward: str, inputs: str) -> Path:
+    """The file of a module of one input, from the text of its parts."""
 
     def indented(text: str) -> str:
         return "\n".join(f"        {line}" for line in text.split("\n"))
