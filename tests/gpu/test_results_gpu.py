@@ -71,7 +71,8 @@ def test_they_are_found_wherever_they_lie_and_nothing_is_kept(tmp_path):
             outputs = {f"out{n}": torch.full_like(value, torch.nan) for n, value in enumerate(wanted)}
             assert each.launch({**given, **outputs}, poison=0xCB, again=turn > 1).failure is None
             for value, found in zip(wanted, outputs.values(), strict=True):
-                torch.testing.assert_close(found, value, rtol=1e-4, atol=1e-4)
+                # Both convolve in TF32, by algorithms that differ.
+                torch.testing.assert_close(found, value, rtol=1e-2, atol=2e-3)
             # Other memory is free at the next turn than at this one.
             kept.append(torch.empty(1 << (16 + turn), device="cuda"))
             held.append(torch.cuda.memory_allocated() - 4 * sum(one.numel() for one in kept))

@@ -70,8 +70,7 @@ class Fused:
     """The kernels on one device. All are enqueued on the current stream; each method but `seal` waits once."""
 
     def __init__(self, load: Load, most_blocks: int) -> None:
-        """`most_blocks`: as many as run at once, about. May raise one of `LOAD_ERRORS`, as any method may that is the
-        first to ask for an element's kernels; `ready` says whether one would."""
+        """`most_blocks`: as many as run at once, about. Raises one of `LOAD_ERRORS`, as `takes` does."""
         source = SOURCE.read_text()
         self._most = most_blocks
         self._memory = load(source, OPTIONS)
