@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from warpsmith.kernels.device import Unit
 from warpsmith.kernels.records import Buffer, LibraryStep, View
 from warpsmith.kernels.region import OneRegion
 
@@ -42,7 +43,6 @@ class Convolved:
     """Whether operands and result lie so."""
     turned_bytes: int
     """Of input and result, once each."""
-    output_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +82,8 @@ class Composite:
     views: tuple[tuple[str, View], ...]
     flops: int
     floor_bytes: int
+    flops_by_unit: tuple[tuple[Unit, int], ...] = ()
+    """The same operations, by what may do them."""
     source_ops: tuple[str, ...] = ()
     input_bytes: tuple[int, ...] = ()
     """Of each tensor that is an input of the whole, not a parameter."""

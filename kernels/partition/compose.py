@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from warpsmith.kernels.composite import Composite, Kernel, KernelPart, Layout, LibraryPart, Part
+from warpsmith.kernels.costs import flops_by_unit
 from warpsmith.kernels.device import DeviceModel
 from warpsmith.kernels.errors import NotYetError
+from warpsmith.kernels.indexing import row_major
+from warpsmith.kernels.library import leaves_its_result
 from warpsmith.kernels.lowering.lower import live_nodes, lower
 from warpsmith.kernels.lowering.scan import with_exclusive_scans
 from warpsmith.kernels.opgraph import ITEM_BYTES, GraphInput, NodeRef, OpGraph, OpNode, TensorSpec
@@ -20,7 +23,7 @@ from warpsmith.kernels.partition.price import Prices, canonical
 from warpsmith.kernels.partition.scratch import Scratch, Tenant, assigned
 from warpsmith.kernels.partition.slices import laid_out, node_of, operands_of, stored_leaf
 from warpsmith.kernels.partition.windows import window_of
-from warpsmith.kernels.records import View
+from warpsmith.kernels.records import Buffer, View
 from warpsmith.kernels.region import OneRegion
 
 _OPEN_KERNELS = 4
@@ -117,6 +120,12 @@ def _spanned(spec: TensorSpec) -> int:
     return (last + 1) * ITEM_BYTES[spec.dtype]
 
 
+def _stays(node: OpNode) -> bool:
+    """Whether the result of a library's node can only be read where the library puts it, or be copied."""
+    step = library_step(node, node.name, lambda name: name)
+    return leaves_its_result(step.library, step.kwargs, in_order=not is_channels_last(node.out))
+
+
 _Item = Group | OpNode
 """A group, or a node that a library computes."""
 
@@ -184,6 +193,7 @@ class _Composer:
             views=tuple(self.views.items()),
             flops=graph.flops,
             floor_bytes=graph.floor_bytes,
+            flops_by_unit=tuple(flops_by_unit(graph).items()),
             source_ops=tuple(node.op for node in self.fusion.live),
             input_bytes=tuple(_spanned(leaf.spec) for leaf in graph.inputs.values() if _is_copied(leaf)),
             output_bytes=tuple(graph.spec(ref.name).nbytes for ref in graph.outputs),
@@ -200,13 +210,22 @@ class _Composer:
             self.names[base] = f"r{number}"
         last = {name: place for place, item in enumerate(self.order) for name in _read(self.fusion, item)}
         tenants: list[Tenant] = []
+        results: dict[str, Buffer] = {}
         for place, item in enumerate(self.order):
             for name in (name for name in _made(item) if name not in self.names):
-                self.names[name] = f"t{len(tenants)}"
+                self.names[name] = f"t{len(tenants) + len(results)}"
+                spec = graph.spec(name)
+                if isinstance(item, OpNode) and _stays(item):
+                    strides = None if spec.strides == row_major(spec.shape) else spec.strides
+                    results[self.names[name]] = Buffer(
+                        dtype=spec.dtype, shape=spec.shape, init="result", strides=strides
+                    )  # fmt: skip
+                    continue
                 # What is made at load time is there before the first part and after the last one.
                 lives = (-1, len(self.order)) if self._at_load_time(item) else (place, last.get(name, place))
-                tenants.append(Tenant(self.names[name], graph.spec(name), *lives))
-        return assigned(tenants)
+                tenants.append(Tenant(self.names[name], spec, *lives))
+        scratch = assigned(tenants)
+        return replace(scratch, buffers=scratch.buffers | results)
 
     def _in_place(self) -> dict[str, View]:
         """Results of libraries that lie in outputs of another shape."""
