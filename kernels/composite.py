@@ -43,7 +43,6 @@ class Convolved:
     """Whether operands and result lie so."""
     turned_bytes: int
     """Of input and result, once each."""
-    output_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

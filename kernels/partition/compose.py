@@ -123,7 +123,7 @@ def _spanned(spec: TensorSpec) -> int:
 def _stays(node: OpNode) -> bool:
     """Whether the result of a library's node can only be read where the library puts it, or be copied."""
     step = library_step(node, node.name, lambda name: name)
-    return leaves_its_result(step.library, step.kwargs)
+    return leaves_its_result(step.library, step.kwargs, in_order=not is_channels_last(node.out))
 
 
 _Item = Group | OpNode
@@ -215,8 +215,11 @@ class _Composer:
             for name in (name for name in _made(item) if name not in self.names):
                 self.names[name] = f"t{len(tenants) + len(results)}"
                 spec = graph.spec(name)
-                if isinstance(item, OpNode) and _stays(item) and spec.strides == row_major(spec.shape):
-                    results[self.names[name]] = Buffer(dtype=spec.dtype, shape=spec.shape, init="result")
+                if isinstance(item, OpNode) and _stays(item):
+                    strides = None if spec.strides == row_major(spec.shape) else spec.strides
+                    results[self.names[name]] = Buffer(
+                        dtype=spec.dtype, shape=spec.shape, init="result", strides=strides
+                    )  # fmt: skip
                     continue
                 # What is made at load time is there before the first part and after the last one.
                 lives = (-1, len(self.order)) if self._at_load_time(item) else (place, last.get(name, place))
