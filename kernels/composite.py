@@ -27,6 +27,8 @@ class LibraryPart:
     step: LibraryStep
     flops: int
     bytes_moved: int
+    copied: int = 0
+    """Bytes of the result, where it has to be copied into its place."""
 
 
 Part = KernelPart | LibraryPart

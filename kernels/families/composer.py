@@ -106,7 +106,7 @@ class ComposerFamily:
         found: list[LaunchFeatures] = []
         for part in whole.parts:
             library = isinstance(part, LibraryPart)
-            of_part = [_of_library(part, device)] if isinstance(part, LibraryPart) else own[part.kernel]
+            of_part = list(_of_library(part, device)) if isinstance(part, LibraryPart) else own[part.kernel]
             host_us = _LIBRARY_HOST_US if library else _KERNEL_HOST_US
             found += of_part if graph else [replace(one, host_us=host_us) for one in of_part]
         if graph:
@@ -219,12 +219,14 @@ def _copy(count: int, device: DeviceModel) -> LaunchFeatures:
     )  # fmt: skip
 
 
-def _of_library(part: LibraryPart, device: DeviceModel) -> LaunchFeatures:
-    """A library call as a launch that fills the device and runs at a usual share of its peak."""
+def _of_library(part: LibraryPart, device: DeviceModel) -> Iterator[LaunchFeatures]:
+    """A library call as a launch that fills the device and runs at a usual share of its peak, and the copy after it."""
     blocks = 2 * device.sms
-    return LaunchFeatures(
+    yield LaunchFeatures(
         kernel=f"library {part.step.library}", blocks=blocks, threads=256, registers=128, shared_bytes=0,
         dram_read=int(part.bytes_moved / _EFFICIENCY), dram_written=0, l2_read=int(part.bytes_moved / _EFFICIENCY),
         shared_traffic=0, flops=int(part.flops / _EFFICIENCY), special_ops=0, instructions=part.flops // 2,
         bytes_in_flight=64, barriers=0, independent=4,
     )  # fmt: skip
+    if part.copied:
+        yield _copy(part.copied, device)

@@ -120,6 +120,8 @@ class _Composer:
     regions: dict[OneRegion, int] = field(default_factory=dict)
     """Distinct ones, numbered."""
     names: dict[str, str] = field(default_factory=dict)
+    results: dict[str, Buffer] = field(default_factory=dict)
+    """Of libraries, read where they lie."""
     views: dict[str, View] = field(default_factory=dict)
     view_names: dict[View, str] = field(default_factory=dict)
     """The other way round."""
@@ -155,17 +157,16 @@ class _Composer:
             self.names[base] = f"r{number}"
         last = {name: place for place, item in enumerate(self.order) for name in _read(self.fusion, item)}
         tenants: list[Tenant] = []
-        results: dict[str, Buffer] = {}
         for place, item in enumerate(self.order):
             for name in (name for name in _made(item) if name not in self.names):
-                self.names[name] = f"t{len(tenants) + len(results)}"
+                self.names[name] = f"t{len(tenants) + len(self.results)}"
                 spec = graph.spec(name)
                 if isinstance(item, OpNode) and _stays(item) and spec.strides == row_major(spec.shape):
-                    results[self.names[name]] = Buffer(dtype=spec.dtype, shape=spec.shape, init="result")
+                    self.results[self.names[name]] = Buffer(dtype=spec.dtype, shape=spec.shape, init="result")
                 else:
                     tenants.append(Tenant(self.names[name], spec, place, last.get(name, place)))
         scratch = assigned(tenants)
-        return replace(scratch, buffers=scratch.buffers | results)
+        return replace(scratch, buffers=scratch.buffers | self.results)
 
     def _in_place(self) -> dict[str, View]:
         """Results of libraries that lie in outputs of another shape."""
@@ -178,7 +179,8 @@ class _Composer:
     def _part(self, item: _Item) -> Part:
         if isinstance(item, OpNode):
             step = library_step(item, self.names[item.name], self._window)
-            return LibraryPart(step, item.flops, item.bytes_moved)
+            copied = item.out.nbytes if _stays(item) and step.out not in self.results else 0
+            return LibraryPart(step, item.flops, item.bytes_moved, copied)
         return self._kernel_part(item, self.fusion.region(item), [self.names[name] for name in item])
 
     def _kernel_part(self, group: Group, region: OneRegion, outputs: Sequence[str]) -> KernelPart:
