@@ -15,6 +15,7 @@ from warpsmith.tools.measurement.baseline_records import COMPILE, EAGER, MAX_AUT
 from warpsmith.tools.measurement.contenders import Contender, compiled, module_contenders, stage_for
 from warpsmith.tools.measurement.quiet_compile import Gate
 from warpsmith.tools.measurement.sampling import Sampler
+from warpsmith.tools.measurement.statistics import half_width, speedup
 from warpsmith.tools.measurement.timing import SHORT_US
 from warpsmith.tools.target import Target
 from warpsmith.tools.verification import oracle
@@ -25,6 +26,8 @@ ROUNDS = 15
 _ROUNDS_S = 1.5
 """Rounds end after this, however few they are: a module of 100 ms is told well enough by five."""
 _LEAST_ROUNDS = 3
+_CLOSE_ROUNDS, _CLOSE = 5, 0.01
+"""They end after so many where the ratio to eager is known to a per cent, or eager's own samples lie so close."""
 MEMORY = "out of memory"
 
 
@@ -137,9 +140,20 @@ def _sampled(session: Session, inputs: InputSet, sampler: Sampler) -> Failure | 
     deadline = time.perf_counter() + _ROUNDS_S
     for turn in range(ROUNDS):
         failure = sampler.round()
-        if failure is not None or (turn + 1 >= _LEAST_ROUNDS and time.perf_counter() > deadline):
+        late = turn + 1 >= _LEAST_ROUNDS and time.perf_counter() > deadline
+        if failure is not None or late or (turn + 1 >= _CLOSE_ROUNDS and _settled(sampler)):
             break
     return failure
+
+
+def _settled(sampler: Sampler) -> bool:
+    """Whether more rounds would tell nothing new."""
+    first, *others = sampler.samples.values()
+    if not first:
+        return False
+    if not others:
+        return max(first) - min(first) < _CLOSE * min(first)
+    return all(half_width(speedup(values, first)) < _CLOSE for values in others)
 
 
 def out_of_memory(found: Sequence[Timed]) -> bool:

@@ -66,7 +66,7 @@ def stage_for(session: Session, inputs: InputSet, *, short: bool) -> Stage:
     # A run of eager, or of what stands for it, has to fit beside the stage, and a candidate's scratch.
     beside = max(0, (session.memory.eager_bytes or 0) - given) + session.scratch_bytes
     beside += flush_bytes(backend.torch_device)
-    session.make_room(places * size + beside, spare=inputs)
+    session.make_room(places * size + beside, timed=inputs)
     room = _room(session) - beside
     tensors = places * (sum(isinstance(one, torch.Tensor) for one in inputs.inputs) + len(inputs.layouts))
     slack = slack_for(tensors, room)

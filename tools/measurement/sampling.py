@@ -23,8 +23,8 @@ Check = Callable[[Stage, int], Failure | None]
 """Judges the outputs of the first contender at a place."""
 
 _torch_cuda: Any = torch.cuda
-_LONG_US = 10_000.0
-"""One probe of a kernel this long tells enough."""
+_LONG_US = 200.0
+"""One probe of a kernel this long tells that it needs no graph."""
 _STEADY = 0.03
 _CHECKS, _CHECKED_WITHIN = 3, 40
 """So many of the first samples are checked."""

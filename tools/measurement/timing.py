@@ -24,9 +24,11 @@ CANDIDATE = "candidate"
 SHORT_US = 20.0
 """Kernels below this are timed by replaying a CUDA graph of many launches: events alone would add to
 them."""
-_EARLY_STOP = 3.0
+_EARLY_STOP = 1.3
 _MIN_PAIRS, _MAX_PAIRS = 30, 100
 _SCREEN_SAMPLES = 10
+_SCREEN_LEAST, _SCREEN_CLOSE = 4, 0.01
+"""Screening ends with this many samples where they lie within a per cent."""
 NULL_BUDGET_S = 0.4
 """For timing a baseline against itself."""
 _ENOUGH = 0.01
@@ -40,7 +42,7 @@ class TimingRequest(Record):
     baselines: tuple[str, ...] = ("eager", "compile")
     """`eager`, or modes of torch.compile: `compile` (default mode), `max-autotune`, `reduce-overhead`."""
     incumbent_us: float | None = None
-    """Screening stops early on a candidate three times slower than this."""
+    """Screening stops early on a candidate that is slower than this by a third."""
     budget_s: float = 0.6
     """Sampling ends after this, however wide the interval is."""
     warmup_s: float = 0.05
@@ -186,7 +188,9 @@ def _sample(sampler: Sampler, request: TimingRequest) -> Failure | None:
     while True:
         failure = sampler.round()
         slow = bool(taken) and request.incumbent_us is not None and min(taken) > _EARLY_STOP * request.incumbent_us
-        if failure is not None or len(taken) >= _SCREEN_SAMPLES or slow or time.perf_counter() > deadline:
+        close = len(taken) >= _SCREEN_LEAST and max(taken) - min(taken) < _SCREEN_CLOSE * min(taken)
+        enough = close or len(taken) >= _SCREEN_SAMPLES
+        if failure is not None or enough or slow or time.perf_counter() > deadline:
             return failure
 
 

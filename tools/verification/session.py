@@ -139,18 +139,28 @@ class Session:
                 raise oracle.too_large(error, self.backend.label) from error
             raise
 
-    def make_room(self, count: int, *, buffers: bool = True, spare: InputSet | None = None) -> None:
+    def make_room(self, count: int, *, buffers: bool = True, timed: InputSet | None = None) -> None:
         """Gives up what can be made again until so many bytes more may be taken: `buffers` and places of timing first,
-        as they cost least, then kept sets but for the one to `spare`."""
+        as they cost least, then kept sets, then what torch.compile made. Not the set that is `timed`, nor what it is
+        timed on."""
         if buffers and not self.memory.allows(count):
             self._outputs = None
             self.stages.clear()
         if not self.memory.allows(count):
-            self._sets = {key: kept for key, kept in self._sets.items() if kept is spare}
+            self._sets = {key: kept for key, kept in self._sets.items() if kept is timed}
             self._used &= self._sets.keys()
+        if timed is None and self.compiled and not self.memory.allows(count):
+            # What torch.compile made holds on to the weights that it was made with.
+            self.forget_compiled()
         if self.memory.tight and self.backend.torch_device.type == "cuda":
             # What is free in parts of blocks that something else is in holds nothing of the size of an input.
             torch.cuda.empty_cache()
+
+    def forget_compiled(self) -> None:
+        """Lets go of what torch.compile made; its cache on disk makes it again in seconds."""
+        self.compiled.clear()
+        torch.compiler.reset()
+        oracle.return_memory()
 
     def crowded(self) -> bool:
         """Whether weights and scratch of the last run have to go before a set is made: much, and in the way."""
