@@ -54,6 +54,8 @@ class LibraryPart:
     bytes_moved: int
     convolved: Convolved | None = None
     """Of a convolution."""
+    copied: int = 0
+    """Bytes of the result, where it has to be copied into its place."""
 
 
 Part = KernelPart | LibraryPart
