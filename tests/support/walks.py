@@ -12,8 +12,8 @@ SUMS = ("square", "step_square")
 """Errors that depend on the order of addition."""
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 ODD = [
-    0.0, math.inf, math.nan, 1e-320, 5e-324, 1e-45, 2e-41, 6e-8, 3e-5, 2.0**-14, 65504.0, 65519.0, 65520.0, 1e38, 3.4e38,
-    3.5e38, 1e308,
+    0.0, math.inf, math.nan, 1e-320, 5e-324, 1e-45, 2e-41, 6e-8, 3e-5, 2.0**-14, 65504.0, 65519.0, 65520.0, 1e38,
+    3.4e38, 3.5e38, 1e308,
 ]  # fmt: skip
 """Near the edges of every dtype."""
 
