@@ -150,6 +150,17 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplyRef:
+    """Where a model's reply is kept: the hashes that name its blobs in the run folder."""
+
+    model: str
+    prompt: str
+    reply: str | None
+    decisions: str | None = None
+    sample: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Proposal:
     """A combination to evaluate, as edits by roles on a base."""
 
@@ -161,6 +172,10 @@ class Proposal:
     candidate: Candidate | None = None
     """A whole free-form candidate: source and plan count, values and edits do not. From `propose` it says that the
     planner gives the region to free-form."""
+    replies: Mapping[str, tuple[ReplyRef, ...]] = field(default_factory=dict)
+    """Role -> the replies that its part came from, the one that counts last. Roles without a model are left out."""
+    by: str | None = None
+    """The policy that made it, where that is not the one that was asked."""
 
 
 class Policy(Protocol):
