@@ -106,7 +106,7 @@ class Trajectory(Record):
     """Hash of the problem: module, overrides and shapes."""
     task: str
     """Name of the problem's file."""
-    operators: list[str] = []
+    operators: list[str] = Field(default_factory=list)
     """Of its graph."""
     operator_class: str = "unknown"
     """`pointwise | reduction | matmul | scan | window | layout | composite | freeform | unknown`."""
