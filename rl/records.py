@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, StrictFloat, StrictInt
 
 from warpsmith.agents.llm.records import Message
-from warpsmith.agents.local.decisions import AllowedSet
+from warpsmith.agents.local.decisions import AllowedSet, Decisions, Span
 from warpsmith.kernels.records import Outcome, Record, SlotValue, content_hash
 
 TRAJECTORY_SCHEMA = 1
@@ -34,6 +34,14 @@ Slots = Annotated[dict[str, SlotValue], BeforeValidator(_from_text)]
 """Slot -> value. A JSON text of the same is read as well."""
 
 
+def _number(value: Any) -> Any:
+    """A seed of 64 bits without sign is a text where a column holds signed ones."""
+    return int(value) if isinstance(value, str) and value.isdigit() else value
+
+
+Seed = Annotated[StrictInt, BeforeValidator(_number)]
+
+
 class Tokens(Record):
     """What a model of this process decided token by token. All lists but `prompt_ids` and `sets` have one entry a token
     of the completion."""
@@ -50,9 +58,30 @@ class Tokens(Record):
     allowed: list[StrictInt]
     """Index into `sets`; -1 for forced tokens."""
     temperature: StrictFloat
-    seed: StrictInt
+    seed: Seed
     dtype: str
     """Of the weights when the tokens were sampled."""
+    spans: list[Span] = Field(default_factory=list)
+    """Which field of the reply neighbouring tokens belong to, and whether they are a choice, text or code."""
+
+    @classmethod
+    def of(cls, decided: Decisions) -> Tokens:
+        """From what was kept with the reply."""
+        return cls(
+            prompt_ids=list(decided.prompt_ids), completion_ids=list(decided.completion_ids),
+            decision_mask=[not forced for forced in decided.forced], logprobs=list(decided.logprobs),
+            sets=list(decided.sets), allowed=list(decided.allowed), temperature=decided.temperature,
+            seed=decided.seed, dtype=decided.dtype, spans=list(decided.spans),
+        )  # fmt: skip
+
+    def decisions(self, model: str) -> Decisions:
+        """The same as it was kept; `model` is the version of the policy."""
+        return Decisions(
+            model=model, dtype=self.dtype, temperature=self.temperature, seed=self.seed,
+            prompt_ids=tuple(self.prompt_ids), completion_ids=tuple(self.completion_ids),
+            forced=tuple(not one for one in self.decision_mask), sets=tuple(self.sets), allowed=tuple(self.allowed),
+            logprobs=tuple(self.logprobs), spans=tuple(self.spans),
+        )  # fmt: skip
 
 
 class Decision(Record):
@@ -83,7 +112,7 @@ class Decision(Record):
     completion_tokens: StrictInt | None = None
     sample: StrictInt | None = None
     """Number of the draw among those from one prompt."""
-    seed: StrictInt | None = None
+    seed: Seed | None = None
     """Of the model's draws; of the search for a policy without a model."""
 
     @property

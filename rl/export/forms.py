@@ -43,6 +43,10 @@ def flat(one: Trajectory) -> Row:
         row[name] = json.dumps(row[name], sort_keys=True)
     for decision in row["decisions"]:
         decision["slots"] = json.dumps(decision["slots"], sort_keys=True)
+        for held in (decision, decision["tokens"]):
+            if held is not None and held["seed"] is not None:
+                # Seeds of models have 64 bits without a sign, columns have one.
+                held["seed"] = str(held["seed"])
     return row
 
 

@@ -45,23 +45,13 @@ def exchange(store: RunStore, ref: ReplyRef, scrubber: Scrubber) -> Exchange:
         prompt=clean,
         prompt_hash=text_hash(clean) if clean is not None else None,
         completion=spoken,
-        tokens=tokens_of(decided) if decided is not None and not scrubbed else None,
+        tokens=Tokens.of(decided) if decided is not None and not scrubbed else None,
         version=decided.model if decided is not None else None,
         seed=decided.seed if decided is not None else None,
         scrubbed=scrubbed,
         prompt_tokens=usage.prompt_tokens if usage is not None else None,
         completion_tokens=usage.completion_tokens if usage is not None else None,
     )
-
-
-def tokens_of(decided: Decisions) -> Tokens:
-    """As trainers take them."""
-    return Tokens(
-        prompt_ids=list(decided.prompt_ids), completion_ids=list(decided.completion_ids),
-        decision_mask=[not forced for forced in decided.forced], logprobs=list(decided.logprobs),
-        sets=list(decided.sets), allowed=list(decided.allowed), temperature=decided.temperature, seed=decided.seed,
-        dtype=decided.dtype,
-    )  # fmt: skip
 
 
 def _blob(store: RunStore, digest: str | None) -> bytes | None:

@@ -13,13 +13,15 @@ import numpy as np
 import pytest
 from trajectories.searched import by_players, new_store, searched
 
+from warpsmith.agents.local.decisions import AllowedSet
 from warpsmith.agents.registry import make_policy
 from warpsmith.app.export_training import TrainingExport, run_export_training
 from warpsmith.kernels.errors import UserError
 from warpsmith.rl.export.forms import FORMS, flat, rows
 from warpsmith.rl.export.once import load, once
 from warpsmith.rl.export.rounds import rounds
-from warpsmith.rl.records import Trajectory
+from warpsmith.rl.export.write import write_rows
+from warpsmith.rl.records import Tokens, Trajectory
 from warpsmith.rl.rewards.settings import RewardSettings
 from warpsmith.rl.trajectories.read import trajectories_of
 from warpsmith.rl.trajectories.scrub import Scrubber
@@ -150,6 +152,21 @@ def test_what_a_run_lacks_is_said(
     quick = [one.model_copy(update={"level": "screen"}) for one in found]
     assert rows("grpo", quick, SETTINGS) == []
     assert rows("grpo", quick, RewardSettings(screened=True))
+
+
+def test_tokens_and_seeds_of_64_bits_outlive_the_file(found: list[Trajectory], tmp_path: Path) -> None:
+    sets = [AllowedSet.of(np.arange(3)), AllowedSet.of(np.arange(5, 200, 2))]
+    tokens = Tokens(
+        prompt_ids=[1, 2], completion_ids=[2, 0, 7], decision_mask=[False, True, True], logprobs=[0.0, -0.5, -3.25],
+        sets=sets, allowed=[-1, 0, 1], temperature=1.0, seed=2**64 - 1, dtype="float32",
+    )  # fmt: skip
+    (decision, *rest) = found[-1].decisions
+    decision = decision.model_copy(update={"tokens": tokens, "seed": tokens.seed})
+    one = found[-1].model_copy(update={"decisions": [decision, *rest]})
+    (file,) = write_rows([flat(found[0]), flat(one)], tmp_path, "x", parquet=False)
+    assert load(file) == [found[0], one]
+    if importlib.util.find_spec("pyarrow") is not None:
+        write_rows([flat(found[0]), flat(one)], tmp_path, "x", parquet=True)
 
 
 def test_a_file_of_another_version_is_refused(found: list[Trajectory], tmp_path: Path) -> None:

@@ -13,13 +13,12 @@ from trajectories.searched import by_a_model, by_players, new_store, searched
 
 from warpsmith.agents.llm.replies import ReplyStore
 from warpsmith.agents.local.address import Settings, find_model
-from warpsmith.agents.local.decisions import Decisions
 from warpsmith.agents.local.decode import recomputed
 from warpsmith.agents.local.model import load
 from warpsmith.agents.registry import make_policy
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.records import Event
-from warpsmith.rl.records import Trajectory, identity_of, text_hash
+from warpsmith.rl.records import Tokens, Trajectory, identity_of, text_hash
 from warpsmith.rl.trajectories.folders import run_folders
 from warpsmith.rl.trajectories.read import operator_class, trajectories, trajectories_of
 from warpsmith.rl.trajectories.scrub import Scrubber
@@ -106,12 +105,9 @@ def test_a_model_of_this_process_leaves_its_tokens(own_run: Path, weights: Path)
         chosen = [(t, i) for i, t in enumerate(tokens.completion_ids) if tokens.decision_mask[i]]
         assert all(t in tokens.sets[tokens.allowed[i]].ids for t, i in chosen)
     (first, *_) = [made.tokens for made in found if made.tokens is not None]
-    decided = Decisions(
-        model="tiny", dtype=first.dtype, temperature=first.temperature, seed=first.seed,
-        prompt_ids=tuple(first.prompt_ids), completion_ids=tuple(first.completion_ids),
-        forced=tuple(not one for one in first.decision_mask), sets=tuple(first.sets), allowed=tuple(first.allowed),
-        logprobs=tuple(first.logprobs), spans=(),
-    )  # fmt: skip
+    decided = first.decisions("tiny")
+    assert Tokens.of(decided) == first
+    assert {span.kind for span in first.spans} >= {"choice"}
     np.testing.assert_allclose(recomputed(model, decided), first.logprobs, atol=1e-4)
     # A reader of the file gets the same numbers.
     again = [Trajectory.model_validate_json(one.model_dump_json()) for one in read(own_run)]
