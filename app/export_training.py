@@ -15,7 +15,7 @@ from warpsmith.app.export import INTERRUPTED
 from warpsmith.kernels.errors import UserError
 from warpsmith.rl.credit import Arm
 from warpsmith.rl.export.forms import rows
-from warpsmith.rl.export.once import once
+from warpsmith.rl.export.once import distinct, once
 from warpsmith.rl.export.rounds import rounds
 from warpsmith.rl.export.write import require_parquet, write_rows
 from warpsmith.rl.records import Trajectory
@@ -52,7 +52,7 @@ def run_export_training(wanted: TrainingExport) -> int:
         read = list(trajectories(wanted.run, Scrubber.of_this_machine()))
         kept = once(read)
         settings = RewardSettings(screened=wanted.screened)
-        made = rows(wanted.form, kept, settings, wanted.credit)
+        made = rows(wanted.form, read, settings, wanted.credit)
         if not made:
             raise UserError(f"{wanted.run}: {_lacking(wanted, kept, settings)}")
         name = f"{wanted.run.resolve().name}-{wanted.form}"
@@ -64,7 +64,7 @@ def run_export_training(wanted: TrainingExport) -> int:
             "scrubbed": sum(made.scrubbed for one in kept for made in one.decisions),
         }  # fmt: skip
         if wanted.form == "grpo":
-            document["groups"] = _groups(kept, settings, wanted.credit)
+            document["groups"] = _groups(distinct(read), settings, wanted.credit)
         typer.echo(jsonlib.dumps(document) if wanted.json else _text(document))
         return 0
 

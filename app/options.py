@@ -73,7 +73,6 @@ class CreditChoice(enum.StrEnum):
 
     shared = "shared"
     counterfactual = "counterfactual"
-    single = "single"
 
 
 def named(text: str | None) -> str | None:

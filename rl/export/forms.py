@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from warpsmith.kernels.records import content_hash
 from warpsmith.rl.credit import Arm
+from warpsmith.rl.export.once import distinct, once
 from warpsmith.rl.export.rounds import Round, made_by_round, rounds, standing, turn_returns
 from warpsmith.rl.records import Decision, Trajectory
 from warpsmith.rl.rewards.pool import shared_basis
@@ -25,11 +26,12 @@ _FREE = ("values", "owners", "outcome", "samples_us", "reward_parts", "versions"
 
 
 def rows(form: Form, found: Sequence[Trajectory], settings: RewardSettings, arm: Arm = "shared") -> list[Row]:
-    """The rows of a form, each content once."""
+    """The rows of a form, each content once; of `grpo` once in each run, whose draws they are."""
     if form == "trajectories":
-        return [flat(one) for one in found]
+        return [flat(one) for one in once(found)]
+    own = distinct(found)
     makers = {"sft": sft_rows, "preference": preference_rows}
-    made = grpo_rows(found, settings, arm) if form == "grpo" else makers[form](found, settings)
+    made = grpo_rows(own, settings, arm) if form == "grpo" else makers[form](own, settings)
     unique: dict[str, Row] = {}
     for row in made:
         unique.setdefault(row["id"], row)
@@ -96,17 +98,18 @@ def grpo_rows(found: Sequence[Trajectory], settings: RewardSettings, arm: Arm) -
                     yield _grpo_row(group, index, decision, returns)
 
 
-def _grpo_row(group: Round, index: int, decision: Decision, returns: Mapping[str, float]) -> Row:
+def _grpo_row(group: Round, index: int, decision: Decision, returns: Mapping[tuple[str, str], float]) -> Row:
     member, rewards, tokens = group.members[index], group.rewards, decision.tokens
     row = _row({"prompt": _asked(decision), "completion": _said(decision)}, member, decision)
     # One reply may have led to several candidates: each is a draw of its own.
-    row["id"] = content_hash([row["id"], member.id])[:32]
+    row["id"] = content_hash([row["id"], member.id, member.episode])[:32]
     return row | {
         "group": content_hash([group.key, decision.role, decision.kind])[:16],
         # A role that kept everything as it was decided so, and shares in what came of it.
         "reward": group.credit.roles[index].get(decision.role, float(rewards.rewards[index])),
-        "turn_return": returns[member.id], "gate": rewards.gates[index], "copies": rewards.copies[index],
-        "exact": group.credit.exact[index], "reward_parts": json.dumps(rewards.parts[index], sort_keys=True),
+        "turn_return": returns[member.episode, member.id], "gate": rewards.gates[index],
+        "copies": rewards.copies[index], "exact": group.credit.exact[index],
+        "reward_parts": json.dumps(rewards.parts[index], sort_keys=True),
         "candidate": member.candidate, "policy_version": decision.policy_version,
         "prompt_ids": tokens.prompt_ids if tokens else None,
         "completion_ids": tokens.completion_ids if tokens else None,

@@ -25,6 +25,15 @@ def once(found: Iterable[Trajectory]) -> list[Trajectory]:
     return list(kept.values())
 
 
+def distinct(found: Iterable[Trajectory]) -> list[Trajectory]:
+    """Each content once within its run. What several runs have in common are several draws: groups are not to lose
+    members to each other."""
+    kept: dict[tuple[str, str], Trajectory] = {}
+    for one in found:
+        kept.setdefault((one.episode, one.id), one)
+    return list(kept.values())
+
+
 def load(path: Path) -> list[Trajectory]:
     """The trajectories of a JSON lines file. UserError names the line that is none."""
     found = []

@@ -36,11 +36,12 @@ def rounds(found: Sequence[Trajectory], settings: RewardSettings, arm: Arm = "sh
 
 def group_key(one: Trajectory) -> str:
     """Names a group."""
-    return content_hash([one.episode, one.problem, one.device, one.arch, one.kind, one.turn, one.base])[:16]
+    machine = one.outcome.verified_on or one.device
+    return content_hash([one.episode, one.problem, machine, one.arch, one.kind, one.turn, one.base])[:16]
 
 
-def turn_returns(found: Sequence[Round], gamma: float = GAMMA) -> dict[str, float]:
-    """Trajectory id -> its reward and, discounted, what followed from its candidate."""
+def turn_returns(found: Sequence[Round], gamma: float = GAMMA) -> dict[tuple[str, str], float]:
+    """Episode and id of a trajectory -> its reward and, discounted, what followed from its candidate."""
     every = [(member, float(r)) for one in found for member, r in zip(one.members, one.rewards.rewards, strict=True)]
     place: dict[tuple[str, str], int] = {}
     for index, (member, _) in enumerate(every):
@@ -51,7 +52,7 @@ def turn_returns(found: Sequence[Round], gamma: float = GAMMA) -> dict[str, floa
         # What was proposed anew later on is no ancestor of what came before.
         bases.append(base if base is not None and every[base][0].turn < member.turn and base != index else None)
     returns = tree_returns([reward for _, reward in every], bases, gamma)
-    return {member.id: value for (member, _), value in zip(every, returns, strict=True)}
+    return {(member.episode, member.id): value for (member, _), value in zip(every, returns, strict=True)}
 
 
 def made_by_round(one: Trajectory) -> list[Decision]:

@@ -50,7 +50,7 @@ def group_rewards(
     members: Sequence[Member], settings: RewardSettings, *, incumbent: Member | None = None
 ) -> GroupRewards:
     """Rewards of a group that ran on one machine. The incumbent is a virtual member: it is beaten or it beats, and
-    earns nothing. ValueError for members of several machines.
+    earns nothing; one that ran elsewhere is none. ValueError for members of several machines.
 
     No reward where no member is verified (unless the settings reward validity), where there is nobody to beat, and for
     members that leave the statistics.
@@ -120,6 +120,9 @@ def _ties(base: Floats, correct: NDArray[np.bool_]) -> list[NDArray[np.int64]]:
 def _virtual(kernels: Sequence[Member], incumbent: Member | None, basis: Basis | None) -> list[Member]:
     """The incumbent, where it can be compared and is not a member already."""
     if incumbent is None or incumbent.standing != "verified" or incumbent.cost(basis) is None:
+        return []
+    machines = {one.machine for one in kernels if one.standing == "verified"}
+    if incumbent.machine not in machines:
         return []
     return [] if any(one.key == incumbent.key for one in kernels) else [incumbent]
 

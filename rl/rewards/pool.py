@@ -31,8 +31,9 @@ def pooled(members: Sequence[Member]) -> Member:
 
 
 def _pooled_cost(members: Sequence[Member], basis: Basis) -> Cost | None:
-    """The mean, weighted by what each measurement is worth, and its interval."""
-    costs = [cost for one in members if (cost := one.cost(basis)) is not None]
+    """The mean, weighted by what each measurement is worth, and its interval. A measurement that was taken over from
+    an equal binary is not another one."""
+    costs = list(dict.fromkeys(cost for one in members if (cost := one.cost(basis)) is not None))
     if not costs:
         return None
     if any(cost.half <= 0 for cost in costs):

@@ -74,7 +74,7 @@ class _Reader:
             "task": self.scrubber.text(Path(manifest.problem_path.partition(":")[0]).stem),
             "operators": list(space.get("operators") or []),
             "operator_class": operator_class(space.get("families") or {}),
-            "device": manifest.device, "arch": manifest.arch, "family": outcome.family,
+            "device": outcome.verified_on or manifest.device, "arch": manifest.arch, "family": outcome.family,
             "kind": told.kind, "turn": told.turn, "role": told.role, "base": told.base, "candidate": told.candidate,
             "values": clean.slots, "owners": dict(self.owners.get(outcome.family) or {}),
             "decisions": [one.model_dump() for one in self._decisions(told, outcome)], "outcome": clean,

@@ -160,6 +160,10 @@ def test_copies_of_a_kernel_share_one_place_and_their_measurements() -> None:
     found = group_rewards(members_of([*same, *others], EXACT), EXACT)
     np.testing.assert_allclose(found.rewards, [1.0, 1.0, 1.0, 0.0, -1.0])
     assert found.copies == (3, 3, 3, 1, 1)
+    # What was taken over from an equal binary is no second measurement: the interval stays as wide as it is.
+    over = [timed(10.0, f"o{i}", spread=0.4, n=20, binary="over") for i in range(9)]
+    near = timed(10.6, "near", spread=0.01, binary="near")
+    np.testing.assert_array_equal(group_rewards(members_of([*over, near], EXACT), EXACT).rewards, 0.0)
     # Once wrong, always wrong.
     flaky = [same[0], failed("wrong", "x").model_copy(update={"binary": "same"}), others[0]]
     np.testing.assert_array_equal(group_rewards(members_of(flaky, EXACT), EXACT).rewards, [-1.0, -1.0, 1.0])
@@ -191,6 +195,8 @@ def test_members_of_two_machines_are_no_group() -> None:
     mixed = [timed(1.0, "a"), timed(2.0, "b", verified_on="gpu:B")]
     with pytest.raises(ValueError, match="gpu:A, gpu:B"):
         group_rewards(members_of(mixed, EXACT), EXACT)
+    elsewhere = member_of(mixed[1], EXACT)
+    assert group_rewards(members_of(mixed[:1], EXACT), EXACT, incumbent=elsewhere).skipped == ONE
 
 
 def test_top_and_bottom_shares() -> None:

@@ -69,10 +69,21 @@ def test_runs_that_are_there_twice_count_once(
     document = exported(tmp_path / "all", tmp_path / "out", "trajectories", capsys)
     assert (document["runs"], document["rows"], document["copies"]) == (2, len(found), len(found))
     assert {one.copies for one in load(Path(document["files"][0]))} == {2}
-    for form in ("sft", "preference"):
+    for form in ("sft", "preference", "grpo"):
         both = lines(exported(tmp_path / "all", tmp_path / "out", form, capsys))
         assert len({row["id"] for row in both}) == len(both)
         assert {row["id"] for row in both} == {row["id"] for row in lines(exported(run, tmp_path, form, capsys))}
+
+
+def test_what_two_runs_have_in_common_takes_no_base_and_no_member_from_either(found: list[Trajectory]) -> None:
+    again = [one.model_copy(update={"episode": "another", "at": "later"}) for one in found]
+    alone, both = (
+        {form: rows(form, every, SETTINGS) for form in FORMS} for every in (found, [*found, *again])
+    )  # fmt: skip
+    for form in ("trajectories", "sft", "preference"):
+        assert {row["id"] for row in both[form]} == {row["id"] for row in alone[form]}  # type: ignore[index]
+    rewards = {form: sorted(row["reward"] for row in one["grpo"]) for form, one in (("one", alone), ("two", both))}
+    assert rewards["two"] == pytest.approx(sorted([*rewards["one"], *rewards["one"]]))
 
 
 def test_winners_are_what_a_model_is_taught(found: list[Trajectory]) -> None:
