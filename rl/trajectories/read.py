@@ -96,8 +96,7 @@ class _Reader:
         if told.whole:
             ref = told.replies[WRITER][-1] if told.replies.get(WRITER) else None
             return [*found, self._decision(told, WRITER, told.kind, {}, told.why.get(WRITER, ""), ref)]
-        acting = {told.role} if told.role is not None and told.kind in ("refine", "repair") else set()
-        for role in dict.fromkeys([*told.edits, *told.replies, *sorted(acting)]):
+        for role in dict.fromkeys([*told.edits, *told.replies]):
             refs = told.replies.get(role)
             edits, why = told.edits.get(role, {}), told.why.get(role, "")
             found.append(self._decision(told, role, told.kind, edits, why, refs[-1] if refs else None))
