@@ -46,8 +46,10 @@ class Buffer(Record):
 
     dtype: str
     shape: tuple[StrictInt, ...]
-    init: Literal["poison", "zero"] = "poison"
-    """`zero` costs time: the fill is part of what is timed."""
+    init: Literal["poison", "zero", "result"] = "poison"
+    """`zero` costs time: the fill is part of what is timed. `result`: no memory of the launcher's, but what the one
+    library step that names the buffer as `out` has computed, where the library has put it; the steps after it read it
+    there."""
 
 
 class View(Record):
