@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from warpsmith.agents.policy import ReplyRef
-from warpsmith.kernels.records import Outcome, RunManifest
+from warpsmith.kernels.errors import UserError
+from warpsmith.kernels.records import Event, Outcome, RunManifest
 from warpsmith.rl.records import Decision, Mode, Trajectory, identity_of
 from warpsmith.rl.trajectories.folders import mode_of, run_folders
 from warpsmith.rl.trajectories.scrub import Scrubber
@@ -36,11 +39,21 @@ def trajectories_of(folder: Path, scrubber: Scrubber) -> Iterator[Trajectory]:
     """Of one run: one for every candidate that was proposed and evaluated."""
     with RunStore.open(folder, writable=False) as store:
         reader = _Reader.of(store, scrubber)
-        told, at = proposals(store.events())
+        told, at = proposals(_events(store))
         for one in told:
             outcome = store.outcome(one.candidate, "full") or store.outcome(one.candidate)
             if outcome is not None:
                 yield reader.trajectory(one, outcome, at[one.candidate])
+
+
+def _events(store: RunStore) -> list[Event]:
+    try:
+        return store.events()
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]["msg"]
+        raise UserError(
+            f"{store.folder / 'events.jsonl'} has a line that is no event of this version ({first}): leave this run out"
+        ) from error
 
 
 def operator_class(families: Mapping[str, Any]) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from rewards.groups import EXACT, FAILURES, drawn, failed, group, paired, timed
 
+from warpsmith.rl.rewards.advantages import ranked
 from warpsmith.rl.rewards.gates import member_of, members_of
-from warpsmith.rl.rewards.group import NO_VERIFIED, ONE, group_rewards
+from warpsmith.rl.rewards.group import NO_VERIFIED, ONE, GroupRewards, group_rewards
 from warpsmith.rl.rewards.settings import RewardSettings
 
 
@@ -207,3 +210,14 @@ def test_top_and_bottom_shares() -> None:
     many_wrong = group_rewards(group([1.0, 2.0, None, None, None, None]), settings)
     np.testing.assert_array_equal(many_wrong.rewards, [1, 1, -1, -1, -1, -1])
     assert all(set(part) == {"share"} for part in found.parts)
+
+
+def test_a_trainer_gets_a_number_for_every_member() -> None:
+    outcomes = [timed(10.0, "a"), None, failed("wrong", "c"), timed(5.0, "d"), failed("infrastructure_error", "e")]
+    group = [SimpleNamespace(outcome=one) for one in outcomes]
+    told: list[GroupRewards] = []
+    assert ranked(EXACT, heard=told.append)(group) == [0.0, 0.0, -1.0, 1.0, 0.0]
+    assert told[0].gates == ("verified", "wrong", "verified", "infrastructure_error")
+    beaten = ranked(EXACT, incumbent=lambda: timed(1.0, "best"))(group)
+    assert beaten == pytest.approx([-1 / 3, 0.0, -1.0, 1 / 3, 0.0])
+    assert ranked()([]) == []

@@ -32,7 +32,7 @@ SETTINGS = RewardSettings()
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Roles played at random."""
-    return by_players(tmp_path_factory.mktemp("export"), budget=16)
+    return by_players(tmp_path_factory.mktemp("export"), budget=13)
 
 
 @pytest.fixture(scope="module")

@@ -36,7 +36,7 @@ def read(folder: Path, scrubber: Scrubber = NOTHING) -> list[Trajectory]:
 
 @pytest.fixture(scope="module")
 def played_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return by_players(tmp_path_factory.mktemp("played"))
+    return by_players(tmp_path_factory.mktemp("played"), budget=10)
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,7 @@ def test_a_model_of_this_process_leaves_its_tokens(own_run: Path, weights: Path)
 
 def test_policies_without_a_model_decide_without_words(tmp_path: Path) -> None:
     with new_store(tmp_path, chat=True) as store:
-        searched(store, budget=10)
+        searched(store, budget=7)
     found = read(store.folder)
     assert {one.mode for one in found} == {"chat"}
     every = [made for one in found for made in one.decisions]
@@ -159,6 +159,13 @@ def test_lost_blobs_leave_a_decision_without_words(played_run: Path, tmp_path: P
     found = [made for one in read(run) for made in one.decisions]
     assert found
     assert not any(made.textual for made in found)
+
+
+def test_a_damaged_run_is_named(played_run: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(played_run, tmp_path / "run"))
+    (run / "events.jsonl").write_text('{"at": "now", "sort": "none"}\n')
+    with pytest.raises(UserError, match=r"run/events.jsonl has a line that is no event"):
+        read(run)
 
 
 def test_a_folder_of_runs_is_read_as_a_whole(played_run: Path, own_run: Path, tmp_path: Path) -> None:
@@ -220,6 +227,11 @@ def test_the_median_lies_between_two_order_statistics() -> None:
         inside += found[0] <= 1.0 <= found[1]
     assert 0.94 <= inside / 400 <= 1.0
     assert median_interval([1.0] * 5) is None
+    assert median_interval([6.0, 1.0, 5.0, 2.0, 4.0, 3.0]) == [1.0, 6.0]
+    # Table of the sign test: the 10th and the 22nd of 31 values.
+    assert median_interval([float(i) for i in range(1, 32)]) == [10.0, 22.0]
+    many = [median_interval([float(i) for i in range(1, n + 1)]) for n in (500, 501, 3000)]
+    assert many == [[228.0, 273.0], [228.0, 274.0], [1446.0, 1555.0]]
 
 
 @pytest.mark.parametrize(
