@@ -10,6 +10,7 @@ import numpy as np
 
 from warpsmith.agents.complaint import Complaint
 from warpsmith.agents.freeform import FreeformTask
+from warpsmith.agents.llm.records import ReplyRef
 from warpsmith.agents.observation import Observation
 from warpsmith.agents.space import Grid, Point, SearchSpace
 from warpsmith.kernels.records import Candidate, Failure, Outcome
@@ -147,17 +148,6 @@ class Request:
         """Points that were already tried, or that a person does not want."""
         grid = Grid(self.space)
         return {grid.point(values) for values in (*(trial.values for trial in self.history), *self.rejected)}
-
-
-@dataclass(frozen=True, slots=True)
-class ReplyRef:
-    """Where a model's reply is kept: the hashes that name its blobs in the run folder."""
-
-    model: str
-    prompt: str
-    reply: str | None
-    decisions: str | None = None
-    sample: int = 0
 
 
 @dataclass(frozen=True, slots=True)

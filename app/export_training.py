@@ -11,7 +11,6 @@ from typing import Any, Literal
 import typer
 
 from warpsmith.app.ending import interrupt_says
-from warpsmith.app.export import INTERRUPTED
 from warpsmith.kernels.errors import UserError
 from warpsmith.rl.credit import Arm
 from warpsmith.rl.export.forms import rows
@@ -24,6 +23,7 @@ from warpsmith.rl.trajectories.folders import run_folders
 from warpsmith.rl.trajectories.read import trajectories
 from warpsmith.rl.trajectories.scrub import Scrubber
 
+INTERRUPTED = "the runs are as they were, and no file is half written; run the command again"
 Form = Literal["trajectories", "sft", "preference", "grpo"]
 
 

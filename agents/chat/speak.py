@@ -9,8 +9,7 @@ from typing import Any
 from warpsmith.agents.chat.context import RoleView, fitted, form_tokens
 from warpsmith.agents.chat.grammar import Crew, ModelAddress
 from warpsmith.agents.chat.replies import Reply, reply_model
-from warpsmith.agents.llm.records import Answer, Interrupted, Message, NoReply, Question
-from warpsmith.agents.policy import ReplyRef
+from warpsmith.agents.llm.records import Answer, Interrupted, Message, NoReply, Question, ReplyRef
 from warpsmith.agents.resources import PolicyResources
 from warpsmith.kernels.slot_text import refuse_code
 from warpsmith.kernels.slots import Values, local_name

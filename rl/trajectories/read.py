@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from warpsmith.agents.policy import ReplyRef
+from warpsmith.agents.llm.records import ReplyRef
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.records import Event, Outcome, RunManifest
 from warpsmith.rl.records import Decision, Mode, Trajectory, identity_of

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from warpsmith.agents.policy import ReplyRef
+from warpsmith.agents.llm.records import ReplyRef
 from warpsmith.kernels.records import Event, SlotValue
 
 PLANNER, WRITER = "planner", "writer"

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from warpsmith.agents.llm.records import Message
+from warpsmith.agents.llm.records import Message, ReplyRef
 from warpsmith.agents.llm.wire import RawReply
 from warpsmith.agents.local.decisions import Decisions
-from warpsmith.agents.policy import ReplyRef
 from warpsmith.kernels.errors import UserError
 from warpsmith.rl.records import Tokens, text_hash
 from warpsmith.rl.trajectories.scrub import Scrubber
