@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from pydantic import TypeAdapter, ValidationError
 
 from warpsmith.kernels.errors import UserError
-from warpsmith.rl.rewards.auxiliary import Term
+from warpsmith.rl.rewards.auxiliary import TERMS, Term
 
 Scheme = Literal["rank", "share"]
 AuxiliaryMode = Literal["off", "tie_break", "weighted"]
@@ -48,3 +51,24 @@ class RewardSettings:
             raise UserError(f"rewards: validity = {self.validity}: choose a cap above 0 and at most 1, or leave it out")
         if not 0.0 < self.strength < 1.0:
             raise UserError(f"rewards: strength = {self.strength}: choose a number above 0 and below 1")
+
+
+def settings_of(table: Mapping[str, Any]) -> RewardSettings:
+    """Settings from a table of a configuration file; `terms` are names, as `memory.shared_use`. UserError names what is
+    not known, and what there is."""
+    known = [field.name for field in fields(RewardSettings)]
+    unknown = sorted(set(table) - set(known))
+    if unknown:
+        raise UserError(f"rewards: there is no {unknown[0]!r}: choose among {', '.join(known)}")
+    named = {f"{term.role}.{term.name}": term for term in TERMS}
+    chosen = dict(table)
+    if "terms" in chosen:
+        wrong = [name for name in chosen["terms"] if name not in named]
+        if wrong:
+            raise UserError(f"rewards: there is no term {wrong[0]!r}: choose among {', '.join(named)}")
+        chosen["terms"] = tuple(named[name] for name in chosen["terms"])
+    try:
+        return TypeAdapter(RewardSettings).validate_python(chosen)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise UserError(f"rewards: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,11 +17,12 @@ from rewards.groups import EXACT, drawn, group
 
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.records import Outcome
+from warpsmith.rl import rewards as package
 from warpsmith.rl.rewards.auxiliary import TERMS, Term, standings
 from warpsmith.rl.rewards.conflicts import TIME, conflicts
 from warpsmith.rl.rewards.gates import Member, member_of
 from warpsmith.rl.rewards.group import group_rewards
-from warpsmith.rl.rewards.settings import AuxiliaryMode, RewardSettings
+from warpsmith.rl.rewards.settings import AuxiliaryMode, RewardSettings, settings_of
 from warpsmith.tools.profiling.counters import standard
 
 MODES: tuple[AuxiliaryMode, ...] = ("tie_break", "weighted")
@@ -75,6 +80,29 @@ def test_wrong_terms_are_refused() -> None:
         Term("driver", "x", "occupancy", more=True)
     with pytest.raises(UserError, match="below 1"):
         RewardSettings(strength=1.0)
+
+
+def test_settings_come_from_a_table_of_a_configuration_file() -> None:
+    text = 'scheme = "share"\ntop = 0.5\nauxiliary = "tie_break"\nterms = ["memory.shared_use", "config.occupancy"]'
+    found = settings_of(tomllib.loads(text))
+    assert (found.scheme, found.top, found.bottom, found.margin) == ("share", 0.5, 0.25, 0.03)
+    assert found.terms == (SHARED_USE, BY_NAME["config", "occupancy"])
+    assert settings_of({}) == RewardSettings()
+    for table, said in (
+        ({"margins": 1}, "no 'margins': choose among screened, margin"),
+        ({"terms": ["memory.speed"]}, "no term 'memory.speed': choose among config.occupancy"),
+        ({"margin": "wide"}, "margin: "), ({"scheme": "best"}, "scheme: "), ({"top": 0.9, "bottom": 0.3}, "overlap"),
+    ):  # fmt: skip
+        with pytest.raises(UserError, match=said):
+            settings_of(table)
+
+
+def test_rewards_and_credit_need_no_torch() -> None:
+    names = [f"warpsmith.rl.rewards.{path.stem}" for path in Path(package.__path__[0]).glob("[a-z]*.py")]
+    every = ", ".join([*names, "warpsmith.rl.credit", "warpsmith.rl.records"])
+    code = f"import sys, {every}; sys.exit('torch' in sys.modules)"
+    assert len(names) >= 9
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 # kernels full of bank conflicts, with the emulator's counters
