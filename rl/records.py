@@ -163,8 +163,8 @@ class Trajectory(Record):
     interval_us: list[StrictFloat] | None = None
     """Of the candidate's median: 95 %, low and high."""
     reward_parts: Annotated[dict[str, StrictFloat], BeforeValidator(_from_text)] = Field(default_factory=dict)
-    """By name, as of the group they were computed in. Measurements are what is stored: a reward is made anew in every
-    group."""
+    """What the outcome alone says, by name: `verified`, `progress`, `coverage`, `log_speedup`, `log_us`,
+    `log_estimated_us`. Ranks are made anew in every group and are not stored."""
     seed: StrictInt
     copies: StrictInt = 1
     """So many of the exported runs had the same."""

@@ -95,6 +95,22 @@ def members_of(outcomes: Sequence[Outcome], settings: RewardSettings) -> list[Me
     return [member_of(outcome, settings) for outcome in outcomes]
 
 
+def absolute(member: Member) -> dict[str, float]:
+    """What is true of a member whatever group it is in, by name: `verified` (0 or 1), `progress` of one that is not,
+    `coverage`, `log_speedup` over eager, `log_us`, `log_estimated_us`. What was not taken is left out. Ranks show no
+    progress, these do."""
+    found = {"verified": float(member.standing == "verified")}
+    if member.standing == "incorrect":
+        found["progress"] = member.progress
+    if member.coverage is not None:
+        found["coverage"] = member.coverage
+    names = {"paired": ("log_speedup", -1.0), "measured": ("log_us", 1.0), "estimated": ("log_estimated_us", 1.0)}
+    for cost in member.costs:
+        name, sign = names[cost.basis]
+        found[name] = sign * cost.log
+    return found
+
+
 def covered(outcome: Outcome) -> float | None:
     """Share of the device time that own kernels take; None where it is not known. A plan of own kernels alone has 1
     and one of library calls 0, whatever was measured."""

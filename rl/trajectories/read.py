@@ -13,6 +13,8 @@ from warpsmith.agents.llm.records import ReplyRef
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.records import Event, Outcome, RunManifest
 from warpsmith.rl.records import Decision, Mode, Trajectory, identity_of
+from warpsmith.rl.rewards.gates import absolute, member_of
+from warpsmith.rl.rewards.settings import RewardSettings
 from warpsmith.rl.trajectories.folders import mode_of, run_folders
 from warpsmith.rl.trajectories.scrub import Scrubber
 from warpsmith.rl.trajectories.story import PLANNER, WRITER, Told, proposals
@@ -94,6 +96,7 @@ class _Reader:
             "level": "screen" if outcome.status == "screened" else "full", "samples_us": samples,
             "interval_us": median_interval(samples.get(CANDIDATE, ())), "seed": manifest.seed, "at": at,
             "versions": dict(manifest.versions),
+            "reward_parts": absolute(member_of(outcome, RewardSettings(), full=outcome.status != "screened")),
         }  # fmt: skip
         return Trajectory(id=identity_of(fields), **fields)
 

@@ -63,6 +63,10 @@ def test_every_evaluated_proposal_is_a_trajectory(played_run: Path) -> None:
     assert found[0].kind == "start" or found[0].turn == 0
     assert all(one.base in {other.candidate for other in found} for one in found[1:])
     assert all(identity_of(one) == one.id for one in found)
+    for one in found:
+        ratio = (one.outcome.speedup or {})["eager"].value
+        assert one.reward_parts["log_speedup"] == pytest.approx(np.log(ratio))
+        assert (one.reward_parts["verified"], one.reward_parts["coverage"]) == (1.0, 1.0)
 
 
 def test_what_roles_said_is_there_with_what_they_were_asked(played_run: Path) -> None:
@@ -137,6 +141,7 @@ def test_failures_are_told_as_they_are(tmp_path: Path) -> None:
     assert all(
         one.outcome.failure and one.outcome.failure.message == "no such file: [path], by [host]" for one in broken
     )
+    assert all(one.reward_parts == {"verified": 0.0, "progress": 0.25, "coverage": 1.0} for one in broken)
     assert "/home/" not in "".join(one.model_dump_json() for one in found)
 
 
