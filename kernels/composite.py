@@ -43,7 +43,6 @@ class Convolved:
     """Whether operands and result lie so."""
     turned_bytes: int
     """Of input and result, once each."""
-    output_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +54,8 @@ class LibraryPart:
     bytes_moved: int
     convolved: Convolved | None = None
     """Of a convolution."""
+    copied: int = 0
+    """Bytes of the result, where it has to be copied into its place."""
 
 
 Part = KernelPart | LibraryPart

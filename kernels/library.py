@@ -77,12 +77,13 @@ def parameters(name: str) -> tuple[Any, ...]:
     return tuple(overload(ALLOWED[name].overload)._schema.arguments)
 
 
-def leaves_its_result(name: str, kwargs: Mapping[str, Any]) -> bool:
+def leaves_its_result(name: str, kwargs: Mapping[str, Any], *, in_order: bool = True) -> bool:
     """Whether a call can only give a tensor of its own, which would have to be copied to be somewhere else. Forward
-    convolutions are cuDNN's as a rule, which has an `out=`; its transposed ones have none."""
+    convolutions are cuDNN's as a rule, which has an `out=`; its transposed ones have none. That of a pooling with
+    several results is for row-major tensors, `in_order`."""
     if name == "convolution":
         return bool(kwargs.get("transposed"))
-    return ALLOWED[name].out is None
+    return ALLOWED[name].out is None or not (in_order or len(ALLOWED[name].outs) == 1)
 
 
 def name_of(packet: str, result: int | None) -> str | None:

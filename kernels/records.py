@@ -50,6 +50,8 @@ class Buffer(Record):
     """`zero` costs time: the fill is part of what is timed. `result`: no memory of the launcher's, but what the one
     library step that names the buffer as `out` has computed, where the library has put it; the steps after it read it
     there."""
+    strides: tuple[StrictInt, ...] | None = None
+    """Of a result that is not row-major, elements."""
 
 
 class View(Record):
@@ -125,6 +127,9 @@ class LaunchPlan(Record):
         for name in ("views", "graph"):
             if not plan[name]:
                 del plan[name]
+        for buffer in plan["buffers"].values():
+            if buffer["strides"] is None:
+                del buffer["strides"]
         return plan
 
     @property

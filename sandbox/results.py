@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from warpsmith.kernels.indexing import row_major
 from warpsmith.kernels.records import Buffer, KernelStep, LaunchPlan, LibraryStep, View
 
 Step = KernelStep | LibraryStep
@@ -30,12 +31,17 @@ def result_names(plan: LaunchPlan) -> frozenset[str]:
 
 def like(buffer: Buffer) -> torch.Tensor:
     """How a result has to lie, without memory."""
-    return torch.empty(buffer.shape, dtype=getattr(torch, buffer.dtype), device="meta")
+    strides = buffer.strides or row_major(buffer.shape)
+    return torch.empty_strided(buffer.shape, strides, dtype=getattr(torch, buffer.dtype), device="meta")
 
 
 def fault_of(plan: LaunchPlan) -> tuple[str, str] | None:
     """Why a plan's results would not be there for those that read them: the place in the plan, and a sentence."""
     names = result_names(plan)
+    for name, buffer in plan.buffers.items():
+        why = _strides_fault(buffer)
+        if why is not None:
+            return f"buffers.{name}.strides", why
     outs = [step.out if isinstance(step, LibraryStep) else None for step in plan.steps]
     for name in sorted(names):
         if outs.count(name) != 1:
@@ -51,6 +57,22 @@ def fault_of(plan: LaunchPlan) -> tuple[str, str] | None:
                 return f"steps[{index}].out", f"{name} is a library's result, of which no part is written"
             if index < first or (index == first and name in {plan.base(one) for one in step.named}):
                 return f"steps[{index}]", f"{name} is read before steps[{first}] has computed it"
+    return None
+
+
+def _strides_fault(buffer: Buffer) -> str | None:
+    if buffer.strides is None:
+        return None
+    if buffer.init != "result":
+        return "buffers of the launcher's own are row-major, only a result has strides; let a view say how to read them"
+    if len(buffer.strides) != len(buffer.shape):
+        return "one stride for each dimension"
+    pairs = zip(buffer.strides, buffer.shape, strict=True)
+    expected = 1
+    for stride, size in sorted(pair for pair in pairs if pair[1] != 1):
+        if stride != expected:
+            return "elements of a result lie side by side, in an order that its strides tell"
+        expected *= size
     return None
 
 

@@ -14,9 +14,10 @@ import torch
 from torch.utils import _pytree as pytree
 
 from warpsmith.kernels.errors import UserError
+from warpsmith.kernels.indexing import row_major
 from warpsmith.kernels.library import ALLOWED
 from warpsmith.kernels.problem import FunctionModule, Instance, Problem, ProblemRef, StoredTensor, load_ref
-from warpsmith.kernels.records import Candidate, KernelStep, LaunchPlan, LibraryStep, Outcome
+from warpsmith.kernels.records import Buffer, Candidate, KernelStep, LaunchPlan, LibraryStep, Outcome
 from warpsmith.kernels.syntax import parsed
 from warpsmith.kernels.user_code import kept_alive
 from warpsmith.sandbox.cuda.arguments import Parameter, entry_parameters
@@ -116,7 +117,7 @@ def model_new(
         buffers=repr({n: (b.shape, b.dtype, b.init == "zero") for n, b in plan.buffers.items() if b.init != "result"}),
         views=repr({name: (v.of, v.shape, v.strides, v.offset) for name, v in plan.views.items()}),
         library=repr(_library(plan)),
-        results=repr(tuple(sorted(result_names(plan)))),
+        results=repr({name: _strides(plan.buffers[name]) for name in sorted(result_names(plan))}),
         prepare=repr(prepare),
         steps=repr(steps),
         parameters=repr(named),
@@ -125,6 +126,10 @@ def model_new(
         copied=repr([n for n in tensors if f"in{n}" in operands]),
         extended=any(step.cluster != (1, 1, 1) or step.cooperative for step in launched),
     )
+
+
+def _strides(buffer: Buffer) -> tuple[int, ...]:
+    return buffer.strides or row_major(buffer.shape)
 
 
 @functools.cache

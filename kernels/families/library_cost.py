@@ -50,17 +50,16 @@ def _launch(part: LibraryPart, device: DeviceModel, count: int, flops: int) -> L
 
 
 def _convolution_s(part: LibraryPart, work: Convolved, device: DeviceModel) -> float:
-    """Seconds of a convolution: its FLOPs on tensor cores, its bytes, and what a library turns or copies on the way.
+    """Seconds of a convolution: its FLOPs on tensor cores, its bytes, and what a library turns on the way.
 
     In 2D cuDNN works on channels last, in 3D where the convolution is transposed: elsewhere `torch.compile` gained
     nothing by that layout on an H200.
     """
-    copied = 2 * work.output_bytes if work.transposed else 0
     if work.channels == 1 and work.groups > 1:
-        return (_SINGLE_CHANNELS * part.bytes_moved + copied) / device.dram_bytes_per_s
-    if not work.channels_last and (work.dims < 3 or work.transposed) and not work.pointwise:
-        copied += int(_TURN * 2 * work.turned_bytes)
-    return part.flops / _rate(work, device) + (part.bytes_moved + copied) / device.dram_bytes_per_s
+        return _SINGLE_CHANNELS * part.bytes_moved / device.dram_bytes_per_s
+    turns = not work.channels_last and (work.dims < 3 or work.transposed) and not work.pointwise
+    moved = part.bytes_moved + (_TURN * 2 * work.turned_bytes if turns else 0)
+    return part.flops / _rate(work, device) + moved / device.dram_bytes_per_s
 
 
 def _rate(work: Convolved, device: DeviceModel) -> float:

@@ -50,5 +50,4 @@ def convolved(graph: OpGraph, node: OpNode, *, channels_last: bool) -> Convolved
         transposed=transposed,
         channels_last=channels_last,
         turned_bytes=x.nbytes + node.out.nbytes,
-        output_bytes=node.out.nbytes,
     )

@@ -30,8 +30,7 @@ def phases(graph: OpGraph) -> OpGraph | None:
     convolution of x to s times as many channels, its taps turned round, and a view.
 
     Holds for all finite values (a phase with fewer taps than others has zeros in their place), any padding and output
-    padding; one group, no dilation. The library writes an ordinary convolution's result where the plan wants it; that
-    of a transposed one it copies.
+    padding; one group, no dilation. Libraries are much slower at transposed convolutions of few channels or in 3D.
     """
     used = uses(graph)
     for node in graph.nodes:

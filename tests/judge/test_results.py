@@ -129,6 +129,10 @@ def test_what_a_library_gives_back_in_another_order_or_hands_through_is_copied()
         library_result(padded, {"in0": x.transpose(0, 1).double()}, shape)()
 
 
+def laid(strides: tuple[int, ...]) -> Buffer:
+    return PLAN.buffers["t"].model_copy(update={"strides": strides})
+
+
 FAULTS = {
     "nobody computes it": ({"steps": PLAN.steps[3:]}, "one library step"),
     "two compute it": ({"steps": (PLAN.steps[0], *PLAN.steps)}, "one library step"),
@@ -141,6 +145,11 @@ FAULTS = {
     ),
     "at load time": (
         {"prepare": (LibraryStep(library="cumsum", args=("t",), kwargs={"dim": 1}, out="t"),)}, "during a run",
+    ),
+    "with gaps": ({"buffers": {"t": laid((128, 32, 4, 1))}}, "side by side"),
+    "a stride too few": ({"buffers": {"t": laid((64, 16, 4))}}, "each dimension"),
+    "memory of the launcher's": (
+        {"buffers": {**PLAN.buffers, "u": Buffer(dtype="float32", shape=(2, 3), strides=(1, 2))}}, "only a result",
     ),
 }  # fmt: skip
 
@@ -155,7 +164,9 @@ def test_a_plan_whose_results_are_not_there_is_refused(name: str) -> None:
 
 def test_a_plan_with_results_is_taken() -> None:
     kernel = KernelStep(kernel="k", grid=(1, 1, 1), block=(32, 1, 1), args=("flat", "out0"))
-    plan = PLAN.model_copy(update={"steps": (*PLAN.steps, kernel)})
+    buffers = {"t": laid((64, 1, 16, 4))}
+    assert like(buffers["t"]).stride() == (64, 1, 16, 4)
+    plan = PLAN.model_copy(update={"steps": (*PLAN.steps, kernel), "buffers": buffers})
     assert plan_of(plan.model_dump_json(), Path("launch.json")) == plan
 
 

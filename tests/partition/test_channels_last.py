@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -24,8 +25,10 @@ from warpsmith.kernels.partition.compose import composites
 from warpsmith.kernels.plan import plan
 from warpsmith.kernels.problem import Problem, load_problem
 from warpsmith.kernels.records import Candidate, LibraryStep
+from warpsmith.kernels.rewrites.registry import rewritten
 from warpsmith.sandbox.emulator.backend import EmulatorBackend
 from warpsmith.tools.compile import Compiler
+from warpsmith.tools.export import model_new
 
 DEVICE = model_for("sm_90")
 MODULES = {
@@ -148,6 +151,27 @@ def test_layouts_that_convolutions_do_not_gain_by_stay(tmp_path: Path) -> None:
     assert views[by_groups[8].args[0]].strides == views[by_groups[8].out].strides == (8 * 30, 1, 5 * 8, 8)
 
 
+def test_a_result_without_a_place_stays_where_the_library_puts_it(tmp_path: Path) -> None:
+    problem = loaded("transposed", tmp_path)
+    spec = turned(problem)
+    made = spec.emit(spec.sensible())
+    (step,) = [step for step in convolutions(spec.region) if step.kwargs["transposed"]]
+    buffer = made.plan.buffers[step.out]
+    _, channels, height, width = buffer.shape
+    assert buffer.init == "result"
+    assert buffer.strides == (channels * height * width, 1, channels * width, channels)
+    exported: dict[str, Any] = {}
+    exec(compile(model_new(problem, made, arch="sm_90"), "exported", "exec"), exported)
+    x = torch.randn(2, 4, 5, 4).to(memory_format=torch.channels_last)
+    weight = torch.randn(4, 6, 3, 3)
+    for given in (weight, weight.to(memory_format=torch.channels_last)):
+        values = {step.args[0]: x, step.args[1]: given}
+        exported["_call_library"](step.model_dump(mode="python"), values)
+        assert values[step.out].stride() == buffer.strides
+        wanted = torch.conv_transpose2d(x, weight, stride=2, padding=1, output_padding=1)
+        torch.testing.assert_close(values[step.out], wanted)
+
+
 def network(folder: Path, channels: int, size: int, tail: str = "torch.relu") -> Problem:
     return load_problem(
         str(
@@ -200,3 +224,17 @@ def test_the_same_cuts_are_made_at_other_sizes(tmp_path: Path) -> None:
         assert [getattr(step, "library", None) or step.kernel for step in one] == [
             getattr(step, "library", None) or step.kernel for step in other
         ]
+
+
+@pytest.mark.parametrize("taps", [3, 4], ids=["results cut off", "whole results"])
+def test_phases_of_a_transposed_convolution_are_turned_as_they_are_interleaved(
+    taps: int, tmp_path: Path, compiler: Compiler
+) -> None:
+    made = f"self.a = nn.ConvTranspose2d(4, 16, {taps}, stride=2, padding={taps % 2})"
+    path = module_file(tmp_path, "phases", made, "return torch.tanh(self.a(x))", "torch.randn(1, 4, 18, 20)")
+    problem = load_problem(str(path))
+    *_, found = composites(rewritten(capture(problem), ("phases",)), DEVICE)
+    spec = spec_for(CHANNELS_LAST, found, DEVICE)
+    assert [part.load_time for part in found.parts if isinstance(part, KernelPart)] == [False, True, False]
+    assert found.kernels[-1].family == "layout"
+    assert max(differences(problem, spec.emit(spec.sensible()), compiler)) < 1e-5

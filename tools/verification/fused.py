@@ -70,8 +70,7 @@ class Fused:
     """The kernels on one device. All are enqueued on the current stream; each method but `seal` waits once."""
 
     def __init__(self, load: Load, most_blocks: int) -> None:
-        """`most_blocks`: as many as run at once, about. May raise one of `LOAD_ERRORS`, as any method may that is the
-        first to ask for an element's kernels; `ready` says whether one would."""
+        """`most_blocks`: as many as run at once, about. Raises one of `LOAD_ERRORS`, as `takes` does."""
         source = SOURCE.read_text()
         self._most = most_blocks
         self._memory = load(source, OPTIONS)
@@ -154,7 +153,7 @@ def fused_on(device: torch.device, *dtypes: torch.dtype) -> Fused | None:
     that there are no kernels for, and, as `untold` tells, where they cannot be made."""
     try:
         if device.type not in _fused:
-            _fused[device.type] = _on_gpu(device)
+            _fused[device.type] = _on_gpu(device) if device.type == "cuda" else None
         kernels = _fused[device.type]
         return kernels if kernels is not None and (not dtypes or kernels.takes(*dtypes)) else None
     except (*LOAD_ERRORS, UserError) as error:
