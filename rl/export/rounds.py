@@ -74,4 +74,5 @@ def _round(
     incumbent = member_of(base, settings) if base is not None else None
     rewards = group_rewards(members, settings, incumbent=incumbent)
     teams = [{one.role: dict(one.slots) for one in made_by_round(member)} for member in own]
-    return Round(key, tuple(own), rewards, credit(teams, rewards.rewards, rewards.counted, arm=arm))
+    shared = credit(teams, rewards.rewards, rewards.counted, arm=arm, base=rewards.incumbent)
+    return Round(key, tuple(own), rewards, shared)

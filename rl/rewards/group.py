@@ -38,6 +38,8 @@ class GroupRewards:
     """What costs were compared on."""
     skipped: str | None = None
     """Why nobody earned anything."""
+    incumbent: float | None = None
+    """What the virtual member would have earned; None where it took no part."""
 
     @property
     def flat(self) -> bool:
@@ -73,13 +75,14 @@ def group_rewards(
     rivals = [*kernels, *_virtual(kernels, incumbent, basis)]
     if len(rivals) < 2:
         return result.skipped(ONE)
-    return result.with_parts(_parts(kernels, rivals, basis, settings))
+    parts, others = _parts(kernels, rivals, basis, settings)
+    return result.with_parts(parts, incumbent=others[0] if others else None)
 
 
 def _parts(
     kernels: Sequence[Member], rivals: Sequence[Member], basis: Basis | None, settings: RewardSettings
-) -> dict[str, Floats]:
-    """Part -> [kernels]. `rivals` begins with the kernels."""
+) -> tuple[dict[str, Floats], list[float]]:
+    """Part -> [kernels], and what the other rivals would earn. `rivals` begins with the kernels."""
     costs = [one.cost(basis) if one.standing == "verified" else None for one in rivals]
     won = wins([c.log if c else None for c in costs], [c.half if c else 0.0 for c in costs], settings.margin)
     scores = rank(won)
@@ -90,7 +93,8 @@ def _parts(
     n = len(kernels)
     extra, room = _auxiliary(kernels, base[:n], correct[:n], len(rivals), settings)
     # Everything gives way a little, so that who is first stays within 1 with an auxiliary reward on top.
-    return {settings.scheme: base[:n] / (1 + room)} | {name: part / (1 + room) for name, part in extra.items()}
+    parts = {settings.scheme: base[:n]} | extra
+    return {name: part / (1 + room) for name, part in parts.items()}, [float(one) / (1 + room) for one in base[n:]]
 
 
 def _auxiliary(
@@ -141,7 +145,7 @@ class _Result:
     places: Sequence[Sequence[int]]
     basis: Basis | None
 
-    def with_parts(self, parts: dict[str, Floats]) -> GroupRewards:
+    def with_parts(self, parts: dict[str, Floats], incumbent: float | None = None) -> GroupRewards:
         """Every member earns what its kernel does."""
         n = len(self.members)
         own: list[dict[str, float]] = [{} for _ in range(n)]
@@ -149,7 +153,9 @@ class _Result:
             for index in places:
                 own[index] = {name: float(part[kernel]) for name, part in parts.items()}
         rewards = np.array([sum(each.values()) for each in own], dtype=np.float64)
-        return GroupRewards(rewards, self._counted(), tuple(own), self._gates(), self._copies(), self.basis)
+        return GroupRewards(
+            rewards, self._counted(), tuple(own), self._gates(), self._copies(), self.basis, incumbent=incumbent
+        )
 
     def skipped(self, why: str) -> GroupRewards:
         """Nobody earns anything."""

@@ -153,6 +153,8 @@ def test_a_group_of_one_earns_nothing_and_the_incumbent_is_a_virtual_member() ->
     rivals = [member_of(timed(us, name), EXACT) for us, name in ((5.0, "a"), (20.0, "b"), (30.0, "c"))]
     found = group_rewards(rivals, EXACT, incumbent=best)
     np.testing.assert_allclose(found.rewards, [1.0, -1 / 3, -1.0])
+    assert found.incumbent == pytest.approx(1 / 3)
+    assert group_rewards(rivals, EXACT).incumbent is None
     # Nothing new beats it: the group's mean says so.
     assert group_rewards(rivals[1:], EXACT, incumbent=best).rewards.mean() < 0
 
