@@ -64,6 +64,7 @@ def evaluate(
         typer.Option("--at", help="Evaluations after which the best is looked at (tables: 25,50,100,200)."),
     ] = None,
     batch: Annotated[int, typer.Option("--batch", min=1, help="Tables: proposals a round.")] = 1,
+    single: Annotated[bool, typer.Option("--single", help="Tables: one agent owns all slots, no roles.")] = False,
     jobs: JobsOpt = None,
     json: JsonOpt = False,
     quiet: QuietOpt = False,
@@ -75,6 +76,8 @@ def evaluate(
         )
     if tables is not None and (suite or resume):
         raise UserError("--tables and problems are two comparisons: name one of them")
+    if single and tables is None:
+        raise UserError("--single compares policies on recorded tables: name their folder with --tables DIR")
     # Matrices are small here and searches run side by side: threads of the libraries would only wait for each other.
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")
@@ -85,6 +88,7 @@ def evaluate(
         settings = EvaluateSettings(
             policy=policy, tables=tables, only=tuple(only or ()), seeds=seeds or 20, seed=seed,
             at=at or "25,50,100,200", batch=batch, jobs=jobs or default_jobs(), json=json, quiet=quiet,
+            single=single,
         )  # fmt: skip
         raise typer.Exit(run_evaluate(settings))
     from warpsmith.app.arms.command import ComparisonSettings, run_comparison
