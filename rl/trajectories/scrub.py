@@ -20,6 +20,7 @@ KEY, PATH, HOST, USER, ADDRESS, EMAIL, URL = (
 _SECRET_NAMES = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
 _SHORTEST_SECRET, _SHORTEST_NAME = 8, 4
 """Shorter ones would be found inside ordinary words."""
+_LONG_NUMBER = 12
 _COMMON = frozenset({
     "root", "user", "admin", "test", "guest", "nobody", "runner", "ubuntu", "debian", "default", "main", "data",
     "work", "home", "build", "node", "host", "local", "localhost", "worker", "master", "server", "client", "kernel",
@@ -87,13 +88,13 @@ class Scrubber:
     def of_this_machine(cls, environment: Mapping[str, str] | None = None) -> Scrubber:
         """Knows this machine's names and what its environment calls a secret."""
         known = os.environ if environment is None else environment
-        secrets = [value for name, value in known.items() if _SECRET_NAMES.search(name)]
+        secrets = [value for name, value in known.items() if _SECRET_NAMES.search(name) and not _is_limit(value)]
         host = socket.gethostname()
         users = [known.get(name, "") for name in ("USER", "LOGNAME", "USERNAME", "SUDO_USER")]
         home = Path.home()
         return cls(
             secrets=_longest_first(one.strip() for one in secrets if len(one.strip()) >= _SHORTEST_SECRET),
-            hosts=_longest_first([*_names([host, host.partition(".")[0]]), known.get("HOSTNAME", "")]),
+            hosts=_longest_first(_names([host, host.partition(".")[0], known.get("HOSTNAME", "")])),
             users=_longest_first(_names([*users, _login(), home.name])),
             folders=_longest_first(str(one) for one in (home, Path.cwd()) if len(one.parts) > 2),
             roots=tuple(dict.fromkeys([*_ROOTS, *_top_folders()])),
@@ -154,6 +155,11 @@ class Scrubber:
     @cached_property
     def _users(self) -> re.Pattern[str] | None:
         return _words(self.users)
+
+
+def _is_limit(value: str) -> bool:
+    """A number of tokens, as settings of models have it, is no secret."""
+    return value.strip().isdigit() and len(value.strip()) < _LONG_NUMBER
 
 
 def _address(found: re.Match[str]) -> str:

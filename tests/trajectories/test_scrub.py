@@ -114,5 +114,7 @@ def test_it_knows_this_machine_and_its_environment(monkeypatch: pytest.MonkeyPat
     mine = Scrubber.of_this_machine(
         {"SOME_API_KEY": "very-secret-value", "USER": "somebody", "HOSTNAME": "rack12b", "PATH": "/usr/bin"}
     )
+    short = Scrubber.of_this_machine({"MAX_TOKENS": "131072000", "HOSTNAME": "x", "USER": "root", "KEY": "short"})
+    assert short.text("x 131072000 root short") == "x 131072000 root short"
     text = json.dumps({"a": "very-secret-value", "b": "somebody on rack12b", "c": f"{Path.cwd()}/x/y.py"})
     assert json.loads(mine.text(text)) == {"a": "[key]", "b": "[user] on [host]", "c": "[path]"}
