@@ -20,6 +20,15 @@ AgainstOpt = Annotated[
         "--against", parser=path_of, metavar="DIR", help="SUITE: candidate folders to compare with; repeatable."
     ),
 ]
+BaselinesOpt = Annotated[
+    Path | None, typer.Option("--baselines", parser=path_of, metavar="PATH", help="SUITE: kept baselines.")
+]
+MinutesOpt = Annotated[
+    float | None, typer.Option("--minutes", min=0.0, help="SUITE: wall clock of this call; --resume goes on.")
+]
+ResumeOpt = Annotated[
+    Path | None, typer.Option("--resume", parser=path_of, metavar="PATH", help="Go on with this comparison.")
+]
 
 
 def evaluate(
@@ -41,19 +50,12 @@ def evaluate(
     verdicts: Annotated[int, typer.Option("--verdicts", min=1, help="SUITE: full verdicts a problem.")] = 2,
     device: DeviceOpt = DeviceChoice.auto,
     arch: ArchOpt = None,
-    baselines: Annotated[
-        Path | None,
-        typer.Option("--baselines", parser=path_of, metavar="PATH", help="SUITE: kept baselines."),
-    ] = None,
+    baselines: BaselinesOpt = None,
     workers: Annotated[
         int | None, typer.Option("--workers", min=1, max=256, help="SUITE: problems under way at once.")
     ] = None,
-    minutes: Annotated[
-        float | None, typer.Option("--minutes", min=0.0, help="SUITE: wall clock of this call; --resume goes on.")
-    ] = None,
-    resume: Annotated[
-        Path | None, typer.Option("--resume", parser=path_of, metavar="PATH", help="Go on with this comparison.")
-    ] = None,
+    minutes: MinutesOpt = None,
+    resume: ResumeOpt = None,
     out: OutOpt = Path("runs"),
     seeds: Annotated[
         int | None, typer.Option("--seeds", min=1, help="Searches a table (20), or a problem (3).")
