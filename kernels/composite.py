@@ -39,6 +39,8 @@ class Convolved:
     pointwise: bool
     """One tap at each position: a matrix product in either layout."""
     transposed: bool
+    wide: bool
+    """Five taps or more in a dimension with a stride."""
     channels_last: bool
     """Whether operands and result lie so."""
     turned_bytes: int
