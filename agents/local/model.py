@@ -99,6 +99,22 @@ class LocalModel:
             out = self.model(input_ids=tokens, use_cache=True, **more)
             return out.logits[0, -keep:].float(), getattr(out, self._cache_name)
 
+    def forward_rows(self, tokens: Any, mask: Any, positions: Any, cache: Any) -> tuple[Any, Any]:
+        """Float32 logits of each row's last token, [rows, vocabulary], and the cache with these tokens. `tokens` and
+        `positions`: [rows, n]; `mask`: [rows, cached + n], 0 where a row has a gap."""
+        import torch
+
+        more: dict[str, Any] = {"logits_to_keep": 1} if self.keeps_last else {}
+        if cache is not None:
+            more[self._cache_name] = cache
+        with torch.inference_mode():
+            out = self.model(input_ids=tokens, attention_mask=mask, position_ids=positions, use_cache=True, **more)
+            return out.logits[:, -1].float(), getattr(out, self._cache_name)
+
+    def forget(self) -> None:
+        """The weights were changed: what was read of a prompt holds no longer."""
+        self._kept = None
+
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
@@ -123,12 +139,7 @@ class Session:
 
 def renormalised(logits: Any, allowed: TokenSet, temperature: float) -> NDArray[np.float64]:
     """From the logits of one position, [vocabulary]."""
-    import torch
-
-    where = str(logits.device)
-    if where not in allowed.on_device:
-        allowed.on_device[where] = torch.from_numpy(allowed.ids).to(logits.device)
-    chosen = logits[allowed.on_device[where]].cpu().numpy().astype(np.float64) / temperature
+    chosen = logits[allowed.tensor(logits.device)].cpu().numpy().astype(np.float64) / temperature
     shifted = chosen - chosen.max()
     return np.asarray(shifted - np.log(np.exp(shifted).sum()))
 
