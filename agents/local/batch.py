@@ -72,23 +72,24 @@ def _advance(writings: Sequence[Writing], live: Sequence[int], logits: Any) -> N
         settings = torch.tensor(
             [[one.temperature, one.uniform, one.chance()] for one in made], dtype=torch.float64, device=logits.device
         )
-        token, logprob = _draw(logits[members], allowed, *settings.unbind(1))
+        token, logprob = _draw(logits[members], allowed, settings)
         tokens.append(token)
         logprobs.append(logprob)
     for row, token, logprob in zip(order, torch.cat(tokens).tolist(), torch.cat(logprobs).tolist(), strict=True):
         writings[row].take(token, logprob)
 
 
-def _draw(logits: Any, allowed: TokenSet, temperature: Any, uniform: Any, chance: Any) -> tuple[Any, Any]:
+def _draw(logits: Any, allowed: TokenSet, settings: Any) -> tuple[Any, Any]:
     """Tokens and log-probabilities [rows] from (1 - uniform) of the model's distribution over the allowed tokens plus
-    `uniform` of the uniform one."""
+    `uniform` of the uniform one. `settings`: [rows, 3], temperature, `uniform`, and a uniform number each."""
     import torch
 
+    temperature, uniform, chance = settings[:, 0:1], settings[:, 1:2], settings[:, 2:3]
     ids = allowed.tensor(logits.device)
-    model = torch.softmax(logits[:, ids].double() / temperature[:, None], dim=1)
-    drawn = (1 - uniform[:, None]) * model + uniform[:, None] / len(allowed.ids)
+    model = torch.softmax(logits[:, ids].double() / temperature, dim=1)
+    drawn = (1 - uniform) * model + uniform / len(allowed.ids)
     bounds = drawn.cumsum(1)
-    place = torch.searchsorted(bounds, (chance * bounds[:, -1])[:, None], right=True).clamp(max=len(allowed.ids) - 1)
+    place = torch.searchsorted(bounds, chance * bounds[:, -1:], right=True).clamp(max=len(allowed.ids) - 1)
     return ids[place[:, 0]], drawn.gather(1, place)[:, 0].log()
 
 
@@ -146,5 +147,5 @@ def padded(rows: Sequence[Sequence[int]], side: str = "left") -> tuple[Any, Any,
 
 def gaps_fit(cache: Any) -> bool:
     """Whether every layer keeps all keys and values in order, so that a mask can leave some of them out."""
-    layers = getattr(cache, "layers", None)
+    layers: list[Any] = getattr(cache, "layers", None) or []
     return bool(layers) and all(type(layer).__name__ == "DynamicLayer" for layer in layers)

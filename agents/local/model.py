@@ -35,7 +35,7 @@ class LocalModel:
         self.context: int | None = getattr(config, "max_position_embeddings", None)
         self.vocabulary = Vocabulary(tokenizer, int(config.vocab_size))
         takes = set(inspect.signature(model.forward).parameters)
-        self._cache_name = "cache" if "cache" in takes else "past_key_values"
+        self.cache_name = "cache" if "cache" in takes else "past_key_values"
         self.keeps_last = "logits_to_keep" in takes
         self._kept: _Kept | None = None
 
@@ -93,11 +93,11 @@ class LocalModel:
 
         more: dict[str, Any] = {"logits_to_keep": keep} if self.keeps_last else {}
         if cache is not None:
-            more[self._cache_name] = cache
+            more[self.cache_name] = cache
         with torch.inference_mode():
             tokens = torch.tensor([list(ids)], device=self.model.device)
             out = self.model(input_ids=tokens, use_cache=True, **more)
-            return out.logits[0, -keep:].float(), getattr(out, self._cache_name)
+            return out.logits[0, -keep:].float(), getattr(out, self.cache_name)
 
     def forward_rows(self, tokens: Any, mask: Any, positions: Any, cache: Any) -> tuple[Any, Any]:
         """Float32 logits of each row's last token, [rows, vocabulary], and the cache with these tokens. `tokens` and
@@ -106,10 +106,10 @@ class LocalModel:
 
         more: dict[str, Any] = {"logits_to_keep": 1} if self.keeps_last else {}
         if cache is not None:
-            more[self._cache_name] = cache
+            more[self.cache_name] = cache
         with torch.inference_mode():
             out = self.model(input_ids=tokens, attention_mask=mask, position_ids=positions, use_cache=True, **more)
-            return out.logits[:, -1].float(), getattr(out, self._cache_name)
+            return out.logits[:, -1].float(), getattr(out, self.cache_name)
 
     def forget(self) -> None:
         """The weights were changed: what was read of a prompt holds no longer."""
@@ -154,7 +154,7 @@ def load(files: ModelFiles, settings: Settings, version: str = "") -> LocalModel
     if files.gguf is not None:
         known["gguf_file"] = files.gguf
     try:
-        with _quietly():
+        with quietly():
             tokenizer = transformers.AutoTokenizer.from_pretrained(str(files.folder), **known)
             if files.gguf is not None and hasattr(transformers, "GgufConfig"):
                 # Packed weights are unpacked again in every product: slow, and no gradient passes.
@@ -196,7 +196,7 @@ def pick_device(wanted: str, files: ModelFiles) -> str:
 
 
 @contextlib.contextmanager
-def _quietly() -> Iterator[None]:
+def quietly() -> Iterator[None]:
     """Without progress bars and remarks: the errors are raised."""
     from transformers.utils import logging
 

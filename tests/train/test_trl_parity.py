@@ -32,7 +32,10 @@ CASES: dict[str, tuple[LossSettings, dict[str, Any]]] = {
         LossSettings("dr_grpo", kl=0.1, kl_corrected=False, length=LENGTH),
         {"loss_type": "dr_grpo", "epsilon_high": 0.28, "beta": 0.1, "use_bias_correction_kl": False},
     ),
-    "importance": (LossSettings("dapo", kl=0.05), {"loss_type": "dapo", "epsilon_high": 0.28, "beta": 0.05, "is": True}),
+    "importance": (
+        LossSettings("dapo", kl=0.05),
+        {"loss_type": "dapo", "epsilon_high": 0.28, "beta": 0.05, "is": True},
+    ),
     "entropy": (LossSettings("dapo", entropy=0.02), {"loss_type": "dapo", "epsilon_high": 0.28, "entropy_coef": 0.02}),
 }
 
