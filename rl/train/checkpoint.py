@@ -102,7 +102,9 @@ def read_checkpoint(path: Path, device: Any) -> Checkpoint:
             reference=state["reference"], optimizer=state["optimizer"], watch=state["watch"],
             feed=FeedState(ready, state["published"]), generators=numbers,
         )  # fmt: skip
-    except (OSError, EOFError, RuntimeError, KeyError, ValueError) as error:
+    except UserError:
+        raise
+    except Exception as error:  # a torn file makes torch's reader fail in any way
         reason = " ".join(str(error).split())[:200]
         raise UserError(
             f"{path} cannot be read as a checkpoint ({reason}); remove it to go on from an older one"

@@ -174,15 +174,16 @@ def body(model: Any) -> Any:
 
 
 def decision_logprobs(
-    model: Any, head: Head, part: Part, *, cache_name: str, share_prompts: bool
+    model: Any, head: Head, part: Part, *, cache_name: str, share_prompts: bool, most_logits: int = MOST_LOGITS
 ) -> tuple[Tensor, Tensor]:
     """Log-probabilities and entropies, [replies, decisions] in float32, 0 where there is no decision. `share_prompts`:
-    a prompt is read once for all its replies, where the model's cache allows it."""
+    a prompt is read once for all its replies, where the model's cache allows it. `most_logits`: of long sets at a
+    time."""
     hidden = _shared(model, part, cache_name) if share_prompts and part.prompts.shape[1] else None
     if hidden is None:
         hidden = _apart(model, part)
     with torch.autocast(hidden.device.type, enabled=False):
-        return _over_allowed(head, part, hidden)
+        return _over_allowed(head, part, hidden, most_logits)
 
 
 def _shared(model: Any, part: Part, cache_name: str) -> Tensor | None:
@@ -213,7 +214,7 @@ def _apart(model: Any, part: Part) -> Tensor:
     return hidden
 
 
-def _over_allowed(head: Head, part: Part, hidden: Tensor) -> tuple[Tensor, Tensor]:
+def _over_allowed(head: Head, part: Part, hidden: Tensor, most_logits: int) -> tuple[Tensor, Tensor]:
     rows, columns = part.at.shape
     index = part.at[:, :, None].expand(-1, -1, hidden.shape[2])
     read = hidden.gather(1, index).reshape(rows * columns, -1)
@@ -227,7 +228,7 @@ def _over_allowed(head: Head, part: Part, hidden: Tensor) -> tuple[Tensor, Tenso
         cells, logprobs, entropies = [short.cells], [found[0]], [found[1]]
     for one in part.long:
         weight = head.weight(one.ids)
-        size = max(MOST_LOGITS // len(one.ids), 1)
+        size = max(most_logits // len(one.ids), 1)
         for at, taken in zip(torch.split(one.cells, size), torch.split(one.taken, size), strict=True):
             found = checkpoint(
                 _long_chosen, head, read[at], weight, one.ids, temperature[at], taken, use_reentrant=False

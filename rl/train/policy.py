@@ -176,7 +176,7 @@ def load_policy(settings: ModelSettings) -> Policy:
     local = load(files, Settings(dtype=dtype, device=settings.device))
     local.model.config.use_cache = True
     if settings.gradient_checkpointing:
-        local.model.gradient_checkpointing_enable({"use_reentrant": False})
+        _checkpoint_activations(local.model)
     if settings.lora is None:
         if settings.adapter is not None:
             raise UserError(
@@ -190,6 +190,12 @@ def load_policy(settings: ModelSettings) -> Policy:
         if "lora_" in name:
             one.requires_grad_(True)
     return Policy(whole, LocalModel(whole.get_base_model(), local.tokenizer), files, settings)
+
+
+def _checkpoint_activations(model: Any) -> None:
+    """By whichever name this version of transformers has for it."""
+    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable({"use_reentrant": False})
 
 
 def _with_adapter(model: Any, files: ModelFiles, settings: ModelSettings) -> Any:

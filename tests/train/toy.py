@@ -77,10 +77,10 @@ class ToyTask:
         return found
 
 
-def settings(model: Path, **more: Any) -> TrainSettings:
+def settings(folder: Path, **more: Any) -> TrainSettings:
     """Of a training on the tiny model."""
     chosen: dict[str, Any] = {
-        "model": ModelSettings(path=model, device="cpu", lora=LoraSettings(rank=8, alpha=16)), "steps": 4,
+        "model": ModelSettings(path=folder, device="cpu", lora=LoraSettings(rank=8, alpha=16)), "steps": 4,
         "learning_rate": 1e-2, "max_grad_norm": 1.0, "sampling": SamplingSettings(group_size=8), "checkpoint_every": 0,
         "micro_batch": 8,
     }  # fmt: skip
