@@ -6,7 +6,7 @@ import gzip
 import json
 import random
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ import numpy as np
 import torch
 
 from warpsmith.kernels.errors import UserError
-from warpsmith.rl.train.feed import FeedState, Weights
+from warpsmith.kernels.records import Record
+from warpsmith.rl.train.feed import Weights
 from warpsmith.rl.train.policy import replaced
 from warpsmith.rl.train.settings import TrainSettings
 from warpsmith.rl.train.task import Batch
@@ -36,8 +37,12 @@ class Checkpoint:
     reference: Weights | None
     optimizer: dict[str, Any]
     watch: Mapping[str, int]
-    feed: FeedState
-    generators: dict[str, Any]
+    ready: Sequence[tuple[Batch, ...]]
+    """Batches that were sampled and not trained on, of each process."""
+    published: Mapping[int, Weights]
+    """Weights that batches to come are to be sampled with."""
+    generators: Sequence[dict[str, Any]]
+    """Of each process."""
 
 
 def generators() -> dict[str, Any]:
@@ -69,11 +74,12 @@ def write_checkpoint(folder: Path, one: Checkpoint, keep: int) -> Path:
         state = {
             "format": FORMAT, "step": one.step, "settings": one.settings.model_dump_json(), "weights": one.weights,
             "reference": one.reference, "optimizer": one.optimizer, "watch": dict(one.watch),
-            "published": one.feed.weights, "generators": one.generators,
+            "published": dict(one.published), "generators": list(one.generators),
         }  # fmt: skip
         torch.save(state, fresh / "state.pt")
         with gzip.open(fresh / "ready.jsonl.gz", "wt", compresslevel=1) as file:
-            file.writelines(f"{batch.model_dump_json()}\n" for batch in one.feed.ready)
+            rows = ((rank, batch) for rank, ready in enumerate(one.ready) for batch in ready)
+            file.writelines(f'{{"rank": {rank}, "batch": {batch.model_dump_json()}}}\n' for rank, batch in rows)
     for old in checkpoints(folder)[:-keep]:
         shutil.rmtree(old)
     return path
@@ -91,16 +97,13 @@ def read_checkpoint(path: Path, device: Any) -> Checkpoint:
         if state["format"] != FORMAT:
             raise UserError(f"{path} has format {state['format']}, this version reads {FORMAT}")
         with gzip.open(path / "ready.jsonl.gz", "rt") as file:
-            ready = tuple(Batch.model_validate_json(line) for line in file)
-        numbers = state["generators"]
-        for name in ("torch", "cuda"):
-            moved = numbers[name].cpu() if name == "torch" else [one.cpu() for one in numbers[name]]
-            numbers[name] = moved
-        numbers["numpy"][1] = numbers["numpy"][1].cpu()
+            lines = [_Ready.model_validate_json(line) for line in file]
+        numbers = [_on_cpu(one) for one in state["generators"]]
+        ready = [tuple(line.batch for line in lines if line.rank == rank) for rank in range(len(numbers))]
         return Checkpoint(
             step=state["step"], settings=TrainSettings.model_validate_json(state["settings"]), weights=state["weights"],
             reference=state["reference"], optimizer=state["optimizer"], watch=state["watch"],
-            feed=FeedState(ready, state["published"]), generators=numbers,
+            ready=ready, published=state["published"], generators=numbers,
         )  # fmt: skip
     except UserError:
         raise
@@ -111,9 +114,30 @@ def read_checkpoint(path: Path, device: Any) -> Checkpoint:
         ) from error
 
 
-def check_same(before: TrainSettings, now: TrainSettings) -> None:
+class _Ready(Record):
+    rank: int
+    batch: Batch
+
+
+def _on_cpu(numbers: dict[str, Any]) -> dict[str, Any]:
+    """States of generators are read on the CPU, wherever the weights go."""
+    name, keys, *rest = numbers["numpy"]
+    return numbers | {
+        "torch": numbers["torch"].cpu(), "cuda": [one.cpu() for one in numbers["cuda"]],
+        "numpy": [name, keys.cpu(), *rest],
+    }  # fmt: skip
+
+
+def check_same(checkpoint: Checkpoint, settings: TrainSettings, processes: int) -> None:
     """UserError names the first setting that a training cannot change on its way."""
-    old, new = before.model_dump(mode="json"), now.model_dump(mode="json")
+    if len(checkpoint.generators) != processes:
+        raise UserError(
+            f"this training was begun by {len(checkpoint.generators)} processes, now there are {processes}; launch as "
+            "many as before"
+        )
+    old, new = checkpoint.settings.model_dump(mode="json"), settings.model_dump(mode="json")
+    for one in (old, new):
+        one["model"].pop("device")
     for name in old:
         if name not in FREE and old[name] != new[name]:
             raise UserError(

@@ -26,12 +26,13 @@ from warpsmith.rl.train.checkpoint import (
     set_generators,
     write_checkpoint,
 )
-from warpsmith.rl.train.feed import Background, Feed, Inline
-from warpsmith.rl.train.held_out import evaluated
+from warpsmith.rl.train.feed import Background, Feed, FeedState, Inline
+from warpsmith.rl.train.held_out import evaluated, means
 from warpsmith.rl.train.logprobs import Part, packed
 from warpsmith.rl.train.losses import LossInputs, LossSettings, Totals, importance_weights, policy_loss
 from warpsmith.rl.train.metrics import JsonLines, MetricSink, Watch, batch_figures, sinks
 from warpsmith.rl.train.policy import Policy, load_policy
+from warpsmith.rl.train.ranks import Ranks, Shard
 from warpsmith.rl.train.sampler import Source
 from warpsmith.rl.train.settings import TrainSettings
 from warpsmith.rl.train.task import Batch, Sample, Task
@@ -77,6 +78,10 @@ class Trainer:
 
     def __init__(self, settings: TrainSettings, source: Source, folder: Path, held_out: Sequence[Task] = ()) -> None:
         torch.manual_seed(settings.seed)
+        self.ranks = Ranks.of_environment(settings.model.device)
+        if self.ranks.device is not None:
+            model = settings.model.model_copy(update={"device": self.ranks.device})
+            settings = settings.model_copy(update={"model": model})
         self.settings = settings
         self.policy: Policy = load_policy(settings.model)
         self._loss = LossSettings(**settings.loss.model_dump())
@@ -88,9 +93,9 @@ class Trainer:
         self._told: dict[str, float] = {}
         before = self._resumed()
         self._watch = Watch(settings.watch, before.watch if before else None)
-        self._sinks: list[MetricSink] = sinks(folder, before=self._step + 1)
-        self._trace = JsonLines(folder / "trace.jsonl")
-        self._feed: Feed = self._make_feed(source, before)
+        self._sinks: list[MetricSink] = sinks(folder, before=self._step + 1) if self.ranks.first else []
+        self._trace = JsonLines(folder / ("trace.jsonl" if self.ranks.first else f"trace-{self.ranks.index}.jsonl"))
+        self._feed: Feed = self._make_feed(Shard(source, self.ranks), before)
 
     def run(self, heard: Callable[[int, dict[str, float]], None], interrupted: Callable[[], bool]) -> Trained:
         """All updates that are left."""
@@ -103,7 +108,7 @@ class Trainer:
             if self._collapsed(figures):
                 stop = "collapse"
                 break
-            if interrupted():
+            if any(self.ranks.gathered(interrupted())):
                 stop = "interrupted"
                 break
             if self.settings.checkpoint_every and self._step % self.settings.checkpoint_every == 0:
@@ -119,16 +124,21 @@ class Trainer:
 
     def save(self) -> Path:
         """Writes a checkpoint and the policy's version; the folder of the latter."""
-        one = Checkpoint(
-            step=self._step, settings=self.settings, weights=self.policy.snapshot(),
-            reference=self.policy.reference_weights, optimizer=self._optimizer.state_dict(), watch=self._watch.counts,
-            feed=self._feed.state(), generators=generators(),
-        )  # fmt: skip
-        write_checkpoint(self._folder / "checkpoints", one, self.settings.keep)
         path = self._folder / "policy" / f"v{self._step:08d}"
-        self.policy.save(path)
-        for old in sorted(path.parent.glob("v*"))[: -self.settings.keep]:
-            shutil.rmtree(old)
+        feed = self._feed.state()
+        ready = self.ranks.gathered(feed.ready)
+        numbers = self.ranks.gathered(generators())
+        if self.ranks.first:
+            one = Checkpoint(
+                step=self._step, settings=self.settings, weights=self.policy.snapshot(),
+                reference=self.policy.reference_weights, optimizer=self._optimizer.state_dict(),
+                watch=self._watch.counts, ready=ready, published=feed.weights, generators=numbers,
+            )  # fmt: skip
+            write_checkpoint(self._folder / "checkpoints", one, self.settings.keep)
+            self.policy.save(path)
+            for old in sorted(path.parent.glob("v*"))[: -self.settings.keep]:
+                shutil.rmtree(old)
+        self.ranks.wait()
         return path
 
     def _one_step(self) -> dict[str, float]:
@@ -136,7 +146,7 @@ class Trainer:
         waiting = time.monotonic()
         batch = self._feed.take(self._step)
         started = time.monotonic()
-        figures = batch_figures(batch) | self._update(batch)
+        figures = self.ranks.mean(batch_figures(batch) | self._update(batch))
         ended = time.monotonic()
         self._span("update", self._step, started, ended)
         self._step += 1
@@ -160,17 +170,19 @@ class Trainer:
             for one, lag in zip(batch.samples, lags, strict=True)
             if one.reward is not None and lag <= self.settings.overlap.max_lag and not all(one.decisions.forced)
         ]
-        totals = Totals(len(kept), sum(one.decisions.forced.count(False) for one in kept))
+        tokens = sum(one.decisions.forced.count(False) for one in kept)
         # Without a divergence or an entropy bonus a sample with no advantage has no gradient.
         whole = self._loss.kl or self._loss.entropy
         active = [one for one in kept if whole or one.advantage != 0]
+        sequences, tokens_of_all, active_of_all = self.ranks.added([len(kept), tokens, len(active)])
+        totals = Totals(int(sequences), tokens_of_all)
         figures = {
             "lag/mean": sum(lags) / max(len(lags), 1), "lag/max": float(max(lags, default=0)),
             "stale": sum(lag > self.settings.overlap.max_lag for lag in lags) / max(len(lags), 1),
             "trained": len(active) / max(len(batch.samples), 1), "tokens": 0.0,
             "learning_rate": self._set_rate(),
         }  # fmt: skip
-        if not active:
+        if not active_of_all:
             return figures
         self.policy.train_mode()
         parts = [
@@ -198,6 +210,7 @@ class Trainer:
             for name, found in made.sums.items():
                 sums[name] += found
             sums["loss"] += float(made.loss.detach())
+        self.ranks.add_gradients(self.policy.trained().values())
         norm = torch.nn.utils.clip_grad_norm_(self.policy.trained().values(), self.settings.max_grad_norm)
         if not torch.isfinite(norm):
             log.warning("step %d: the gradient is not finite; nothing was learnt from this batch", self._step)
@@ -232,9 +245,11 @@ class Trainer:
     def _evaluated(self) -> dict[str, float]:
         started = time.monotonic()
         settings = self.settings
-        found = evaluated(
-            self.policy, self._held_out, settings.sampling, samples=settings.eval_samples, seed=settings.seed
+        own = self._held_out[self.ranks.index :: self.ranks.count]
+        rows = self.ranks.gathered(
+            evaluated(self.policy, own, settings.sampling, samples=settings.eval_samples, seed=settings.seed)
         )
+        found = means([row for some in rows for row in some])
         return found | {"time/eval": time.monotonic() - started}
 
     def _collapsed(self, figures: dict[str, float]) -> bool:
@@ -259,7 +274,7 @@ class Trainer:
             return Inline(source, self.policy, self._span)
         return Background(
             source, self.policy, overlap, self._span, last=self.settings.steps, start=self._step,
-            state=before.feed if before else None,
+            state=FeedState(before.ready[self.ranks.index], dict(before.published)) if before else None,
         )  # fmt: skip
 
     def _resumed(self) -> Checkpoint | None:
@@ -270,13 +285,13 @@ class Trainer:
         if not found:
             return None
         before = read_checkpoint(found[-1], self.policy.device)
-        check_same(before.settings, self.settings)
+        check_same(before, self.settings, self.ranks.count)
         self._step = before.step
         self.policy.restore(before.weights, before.step)
         if before.reference is not None:
             self.policy.keep_reference(before.reference)
         self._optimizer.load_state_dict(before.optimizer)
-        set_generators(before.generators)
+        set_generators(before.generators[self.ranks.index])
         return before
 
 

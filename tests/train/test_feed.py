@@ -56,7 +56,7 @@ def test_neither_side_waits_for_the_other_to_finish(folder: Path, tmp_path: Path
     begun, trained = events(9), events(9)
 
     def after(index: int) -> None:
-        # Batch 3 is being sampled while the updates of batches 1 and 2 begin and end.
+        # Batch 3 is being sampled while the update of batch 1 begins and ends.
         assert index != 3 or trained[2].wait(LONG)
 
     made = settings(folder, steps=4, overlap=AsyncSettings(max_lag=2))
@@ -64,8 +64,8 @@ def test_neither_side_waits_for_the_other_to_finish(folder: Path, tmp_path: Path
 
     def heard(step: int, figures: dict[str, float]) -> None:
         trained[step].set()
-        # The first update has ended, and the second one does not begin before the sampler works ahead of it.
-        assert step != 1 or begun[2].wait(LONG)
+        # The second update does not begin before the sampler is two batches ahead of it.
+        assert step != 1 or begun[3].wait(LONG)
 
     train(made, noting, tmp_path, heard=heard)
     spans = [line for line in lines(tmp_path, "trace.jsonl") if "span" in line]

@@ -45,7 +45,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     """Those of the last checkpoint, with the state of the random numbers."""
     state = torch.load(checkpoints(folder / "checkpoints")[-1] / "state.pt", weights_only=True)
     found: dict[str, torch.Tensor] = state["weights"]
-    return found | {"generator": state["generators"]["torch"]}
+    return found | {"generator": state["generators"][0]["torch"]}
 
 
 def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
