@@ -34,7 +34,6 @@ class Checkpoint:
     """Updates that were made; the version of the policy."""
     settings: TrainSettings
     weights: Weights
-    reference: Weights | None
     optimizer: dict[str, Any]
     watch: Mapping[str, int]
     ready: Sequence[tuple[Batch, ...]]
@@ -73,7 +72,7 @@ def write_checkpoint(folder: Path, one: Checkpoint, keep: int) -> Path:
     with replaced(path) as fresh:
         state = {
             "format": FORMAT, "step": one.step, "settings": one.settings.model_dump_json(), "weights": one.weights,
-            "reference": one.reference, "optimizer": one.optimizer, "watch": dict(one.watch),
+            "optimizer": one.optimizer, "watch": dict(one.watch),
             "published": dict(one.published), "generators": list(one.generators),
         }  # fmt: skip
         torch.save(state, fresh / "state.pt")
@@ -102,7 +101,7 @@ def read_checkpoint(path: Path, device: Any) -> Checkpoint:
         ready = [tuple(line.batch for line in lines if line.rank == rank) for rank in range(len(numbers))]
         return Checkpoint(
             step=state["step"], settings=TrainSettings.model_validate_json(state["settings"]), weights=state["weights"],
-            reference=state["reference"], optimizer=state["optimizer"], watch=state["watch"],
+            optimizer=state["optimizer"], watch=state["watch"],
             ready=ready, published=state["published"], generators=numbers,
         )  # fmt: skip
     except UserError:

@@ -21,6 +21,8 @@ from warpsmith.kernels.errors import UserError
 
 MOST_LOGITS = 1 << 23
 """Logits of long sets that exist at once."""
+PROBED = 512
+"""Tokens whose logits are compared when a model is loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +165,10 @@ class Head:
         with torch.no_grad():
             hidden = body(model)(input_ids=ids, use_cache=False).last_hidden_state[0]
             expected = model(input_ids=ids, use_cache=False).logits[0].float()
-            every = torch.arange(expected.shape[1], device=model.device)
-            found = self.logits(hidden, self.weight(every), every)
-            return bool((found - expected).abs().max() <= 2e-2 * expected.abs().max().clamp(min=1e-6))
+            some = torch.arange(0, expected.shape[1], max(expected.shape[1] // PROBED, 1), device=model.device)
+            found = self.logits(hidden, self.weight(some), some)
+            # What bfloat16 rounds off the model's own logits is within.
+            return bool((found - expected[:, some]).abs().max() <= 2e-2 * expected.abs().max().clamp(min=1e-6))
 
 
 def body(model: Any) -> Any:

@@ -137,15 +137,10 @@ class Policy:
         finally:
             self.restore(current, version)
 
-    def keep_reference(self, weights: Mapping[str, Tensor] | None = None) -> None:
-        """Makes the weights as they are, or the given ones, the reference. Adapters need none."""
+    def keep_reference(self) -> None:
+        """Makes the weights as they are the reference. Adapters need none."""
         if not self.has_adapter:
-            self._reference = dict(weights) if weights is not None else self.snapshot()
-
-    @property
-    def reference_weights(self) -> dict[str, Tensor] | None:
-        """What `keep_reference` kept."""
-        return self._reference
+            self._reference = self.snapshot()
 
     @contextlib.contextmanager
     def autocast(self) -> Iterator[None]:

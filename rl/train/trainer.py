@@ -131,8 +131,8 @@ class Trainer:
         if self.ranks.first:
             one = Checkpoint(
                 step=self._step, settings=self.settings, weights=self.policy.snapshot(),
-                reference=self.policy.reference_weights, optimizer=self._optimizer.state_dict(),
-                watch=self._watch.counts, ready=ready, published=feed.weights, generators=numbers,
+                optimizer=self._optimizer.state_dict(), watch=self._watch.counts, ready=ready,
+                published=feed.weights, generators=numbers,
             )  # fmt: skip
             write_checkpoint(self._folder / "checkpoints", one, self.settings.keep)
             self.policy.save(path)
@@ -288,8 +288,6 @@ class Trainer:
         check_same(before, self.settings, self.ranks.count)
         self._step = before.step
         self.policy.restore(before.weights, before.step)
-        if before.reference is not None:
-            self.policy.keep_reference(before.reference)
         self._optimizer.load_state_dict(before.optimizer)
         set_generators(before.generators[self.ranks.index])
         return before

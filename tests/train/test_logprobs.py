@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from train.conftest import moved
 from train.toy import ToyTask
 
@@ -136,6 +138,37 @@ def test_entropies_are_those_of_the_legal_values(policy: Policy) -> None:
             logprobs = renormalised(logits[-1], TokenSet(one.sets[one.allowed[place]].ids), one.temperature)
             by_hand = -float((np.exp(logprobs) * logprobs).sum())
             assert float(entropies[row, column]) == pytest.approx(by_hand, abs=1e-4)
+
+
+class Widest(TorchDispatchMode):
+    """Elements of the largest tensor whose rows are as long as the vocabulary, or nearly."""
+
+    def __init__(self, row: int) -> None:
+        super().__init__()
+        self.row, self.elements = row, 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        for one in made if isinstance(made, tuple | list) else [made]:
+            # Transposed weights and activations are views of what exists anyway.
+            if func is torch.ops.aten.t.default or not isinstance(one, torch.Tensor):
+                continue
+            if one.is_floating_point() and one.dim() > 1 and one.shape[-1] >= self.row:
+                self.elements = max(self.elements, one.numel())
+        return made
+
+
+def test_logits_of_a_whole_batch_never_exist(policy: Policy) -> None:
+    made = written(policy, ToyTask(), Wordy("longer"), seeds=range(8))
+    part = packed(made, policy.device)
+    shortest = min(len(one.ids) for one in part.long)
+    longest = max(len(one.ids) for one in part.long)
+    assert part.mask.sum() * shortest > 20 * longest
+    for short in (True, False):
+        part = packed([one for one in made if short == all(s.listed for s in one.sets)], policy.device)
+        with Widest(row=shortest) as widest:
+            gradients(policy, [part], share=True, most=2 * longest)
+        assert widest.elements <= (0 if short else 2 * longest)
 
 
 def test_samples_that_are_too_old_are_masked() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import peft
 import pytest
 import torch
 import transformers
@@ -21,6 +20,8 @@ from warpsmith.rl.train.settings import LoraSettings, ModelSettings
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # peft reads it
 def test_an_adapter_read_again_gives_the_same_log_probabilities(policy: Policy, folder: Path, tmp_path: Path) -> None:
+    import peft
+
     fresh = policy.scored(made := written(policy, ToyTask(), seeds=range(4)))
     trained = moved(policy).scored(made)
     assert not torch.allclose(torch.cat(fresh), torch.cat(trained), atol=1e-2)

@@ -12,8 +12,6 @@ from local.tiny import tiny_model
 
 from warpsmith.rl.train.losses import LossInputs, LossName, LossSettings, Totals, importance_weights, policy_loss
 
-trl = pytest.importorskip("trl", reason="TRL is not installed: pip install 'warpsmith[dev]'")
-
 SEQUENCES, TOKENS, LENGTH = 8, 20, 24
 CAP = 2.0
 
@@ -42,14 +40,17 @@ CASES: dict[str, tuple[LossSettings, dict[str, Any]]] = {
 
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Model, tokenizer and data set that a trainer of TRL asks for; its loss never runs the model."""
+    """TRL, and model, tokenizer and data set that its trainer asks for; its loss never runs the model."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        trl = pytest.importorskip("trl", reason="TRL is not installed: pip install 'warpsmith[dev]'")
     import datasets
     import transformers
 
     folder = tiny_model(tmp_path_factory.mktemp("parity"), pad_token_id=0)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)
-    return folder, model, tokenizer, datasets.Dataset.from_list([{"prompt": "x"}] * SEQUENCES)
+    return trl, model, tokenizer, datasets.Dataset.from_list([{"prompt": "x"}] * SEQUENCES)
 
 
 def tensors() -> dict[str, torch.Tensor]:
@@ -70,11 +71,11 @@ def tensors() -> dict[str, torch.Tensor]:
 
 def theirs(parts: Any, options: dict[str, Any], out: Path) -> tuple[float, torch.Tensor, torch.Tensor]:
     """Loss and gradients of TRL's own `_compute_loss`, fed with the log-probabilities in place of a model's."""
-    _, model, tokenizer, data = parts
+    trl, model, tokenizer, data = parts
     given = tensors()
     leaf, entropies = given["logprobs"].requires_grad_(), given["entropies"].requires_grad_()
 
-    class Fed(trl.GRPOTrainer):
+    class Fed(trl.GRPOTrainer):  # type: ignore[misc, name-defined]
         def _get_per_token_logps_and_entropies(self, *_: Any, **__: Any) -> Any:
             return leaf, entropies, None
 
