@@ -80,7 +80,7 @@ WorkersOpt = Annotated[
 ]
 SeatsOpt = Annotated[
     int,
-    typer.Option("--seats", min=1, max=8, help="Problems that share one GPU's memory; timing stays exclusive."),
+    typer.Option("--seats", min=1, max=64, help="Parts of one GPU's memory; a problem takes what it needs."),
 ]
 SuiteJobsOpt = Annotated[
     int | None,
@@ -96,7 +96,7 @@ def bench(
     filter_: FilterOpt = None,
     device: DeviceOpt = DeviceChoice.auto,
     gpus: Annotated[str | None, typer.Option("--gpus", help="Which GPUs, e.g. 0,1 (default: the first).")] = None,
-    seats: SeatsOpt = 3,
+    seats: SeatsOpt = 16,
     arch: ArchOpt = None,
     mode: ModeOpt = Mode.eval,
     policy: PolicyOpt = "builtin",

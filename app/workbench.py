@@ -16,7 +16,8 @@ from warpsmith.app.cores import default_jobs
 from warpsmith.app.reference import Approval
 from warpsmith.app.variables import check_variables
 from warpsmith.kernels.capture import capture
-from warpsmith.kernels.cost import estimate_us, floor_us
+from warpsmith.kernels.cost import estimate_us, floor_of, floor_us
+from warpsmith.kernels.costs import flops_by_unit
 from warpsmith.kernels.device import DeviceModel, model_for
 from warpsmith.kernels.errors import EnvironmentError_, NotYetError, UserError
 from warpsmith.kernels.families.registry import specs_for
@@ -88,8 +89,7 @@ class Bench:
             graph = self.graph
         except NotYetError:
             return None
-        model = self.machine.model
-        return 1e6 * max(graph.floor_bytes / model.dram_bytes_per_s, graph.flops / model.fp32_flops)
+        return floor_of(graph.floor_bytes, flops_by_unit(graph), self.machine.model)
 
     @cached_property
     def foreign(self) -> Foreign:

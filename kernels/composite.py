@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
+from warpsmith.kernels.device import Unit
 from warpsmith.kernels.records import Buffer, LibraryStep, View
 from warpsmith.kernels.region import OneRegion
 
@@ -17,6 +19,30 @@ class KernelPart:
     binding: tuple[tuple[str, str], ...]
     outputs: tuple[str, ...]
     """Names of the graph's nodes that it computes."""
+    load_time: bool = False
+    """Whether it reads parameters alone and is run once, when they are loaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Convolved:
+    """What decides how fast a library convolves."""
+
+    dtype: str
+    channels: int
+    """That one result sums over."""
+    results: int
+    """Channels that are made of those: of one group."""
+    groups: int
+    positions: int
+    """Of the results, over the whole batch."""
+    dims: int
+    pointwise: bool
+    """One tap at each position: a matrix product in either layout."""
+    transposed: bool
+    channels_last: bool
+    """Whether operands and result lie so."""
+    turned_bytes: int
+    """Of input and result, once each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +52,14 @@ class LibraryPart:
     step: LibraryStep
     flops: int
     bytes_moved: int
+    convolved: Convolved | None = None
+    """Of a convolution."""
 
 
 Part = KernelPart | LibraryPart
+
+
+Layout = Literal["contiguous", "channels_last"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +82,14 @@ class Composite:
     views: tuple[tuple[str, View], ...]
     flops: int
     floor_bytes: int
+    flops_by_unit: tuple[tuple[Unit, int], ...] = ()
+    """The same operations, by what may do them."""
     source_ops: tuple[str, ...] = ()
     input_bytes: tuple[int, ...] = ()
     """Of each tensor that is an input of the whole, not a parameter."""
     output_bytes: tuple[int, ...] = ()
+    layout: Layout = "contiguous"
+    """Of what lies between convolutions of a library, and of their weights."""
 
     @property
     def cuts(self) -> tuple[tuple[str, ...], ...]:

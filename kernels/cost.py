@@ -10,17 +10,19 @@ sweep, barriers. Estimates are for ranking; they are no measurement. Constants m
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import ceil, inf
 
-from warpsmith.kernels.composite import AnyRegion
-from warpsmith.kernels.device import DeviceModel, fp32_lanes
+from warpsmith.kernels.composite import AnyRegion, Composite
+from warpsmith.kernels.device import DeviceModel, Unit, fp32_lanes
 from warpsmith.kernels.family import KernelSpec, LaunchFeatures
 from warpsmith.kernels.occupancy import WARP, Occupancy, occupancy
 from warpsmith.kernels.records import CompileReport, KernelResources
+from warpsmith.kernels.region import MatmulRegion
 from warpsmith.kernels.slots import Values
 
+_SIXTEEN_BITS = ("float16", "bfloat16")
 DRAM_LATENCY_S = 350e-9
 """Load to use from DRAM under load. Measured: a scalar walk down columns takes at most 430 ns a round, its instructions
 included; published microbenchmarks of A100 and H100 say 270 to 480."""
@@ -125,8 +127,17 @@ def total_us(parts: Iterable[Breakdown]) -> float:
 
 
 def floor_us(region: AnyRegion, device: DeviceModel) -> float:
-    """No kernel for this region can be faster: its bytes at the copy rate or its FLOPs at the FP32 peak."""
-    return 1e6 * max(region.floor_bytes / device.dram_bytes_per_s, region.flops / device.fp32_flops)
+    """No kernel for this region can be faster: its bytes at the copy rate or its FLOPs at the peak of their unit."""
+    if isinstance(region, Composite):
+        return floor_of(region.floor_bytes, dict(region.flops_by_unit), device)
+    half = isinstance(region, MatmulRegion) and region.a_loads[0].dtype in _SIXTEEN_BITS
+    return floor_of(region.floor_bytes, {"half" if half else "fp32": region.flops}, device)
+
+
+def floor_of(floor_bytes: int, flops: Mapping[Unit, int], device: DeviceModel) -> float:
+    """The same of bytes, and of operations by the unit that may do them, in microseconds."""
+    computing = sum(count / device.most_flops(unit) for unit, count in flops.items())
+    return 1e6 * max(floor_bytes / device.dram_bytes_per_s, computing)
 
 
 def _launch(launch: LaunchFeatures, device: DeviceModel) -> Breakdown:

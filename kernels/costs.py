@@ -8,7 +8,13 @@ import torch
 from torch.utils.flop_counter import flop_registry
 
 from warpsmith.kernels.canonical import Canonical
-from warpsmith.kernels.opgraph import NodeRef, TensorSpec
+from warpsmith.kernels.device import Unit
+from warpsmith.kernels.opgraph import NodeRef, OpGraph, OpNode, TensorSpec
+
+_TF32_BY_DEFAULT = ("convolution", "lstm", "gru", "rnn")
+"""What cuDNN computes, in TF32 unless torch is told not to; products keep float32 (torch.backends.cudnn.allow_tf32,
+torch.backends.cuda.matmul.allow_tf32)."""
+_SIXTEEN_BITS = ("float16", "bfloat16")
 
 
 def flops_of(form: Canonical, operands: Sequence[TensorSpec], out: TensorSpec) -> int:
@@ -27,6 +33,27 @@ def flops_of(form: Canonical, operands: Sequence[TensorSpec], out: TensorSpec) -
         return 2 * out.numel * operands[0].shape[-1]
     counted = _registered(form, operands, out)
     return counted if counted is not None else max([out.numel, *(spec.numel for spec in operands)])
+
+
+def fastest_unit(node: OpNode, graph: OpGraph) -> Unit:
+    """Which of a device's units may do a node's operations, if a library computes it: no time is believed that they
+    could not reach."""
+    if node.pattern not in ("matmul", "anchor"):
+        return "fp32"
+    operand = next((graph.spec(arg.name).dtype for arg in node.args if isinstance(arg, NodeRef)), node.out.dtype)
+    if operand in _SIXTEEN_BITS:
+        return "half"
+    cudnn = node.pattern == "anchor" and node.op.startswith(_TF32_BY_DEFAULT)
+    return "tf32" if cudnn and operand == "float32" else "fp32"
+
+
+def flops_by_unit(graph: OpGraph) -> dict[Unit, int]:
+    """Operations of all nodes, by the unit that may do them."""
+    found: dict[Unit, int] = {}
+    for node in graph.nodes:
+        unit = fastest_unit(node, graph)
+        found[unit] = found.get(unit, 0) + node.flops
+    return found
 
 
 def _registered(form: Canonical, operands: Sequence[TensorSpec], out: TensorSpec) -> int | None:

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
+
+Unit = Literal["fp32", "tf32", "half"]
+"""What computes: the ordinary cores, or the tensor cores in TF32 or 16-bit floats."""
+_TENSOR_RATES: dict[Unit, int] = {"fp32": 1, "tf32": 8, "half": 16}
+"""Upper bounds on the dense rate of tensor cores, in FP32 rates of the ordinary ones (A100: 8 and 16; H100, H200: 7.4
+and 14.8, NVIDIA's datasheets); twice that from sm_100 on (B200: 14 and 28)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +41,11 @@ class DeviceModel:
     """Shared memory that the driver keeps of every block; 0 before sm_80."""
     shared_granularity: int = 128
     """Bytes; shared memory of a block is rounded up to it (256 before sm_80)."""
+
+    def most_flops(self, unit: Unit) -> float:
+        """Operations a second that a unit does at most."""
+        newest = 2 if unit != "fp32" and capability(self.arch) >= 100 else 1
+        return newest * _TENSOR_RATES[unit] * self.fp32_flops
 
 
 COPY_SHARE = 0.90

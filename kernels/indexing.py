@@ -237,6 +237,12 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(prod(shape[position + 1 :]) for position in range(len(shape)))
 
 
+def channels_last_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides of a dense tensor (batch, channels, positions...) in which the channels of a position are neighbours."""
+    batch, *positions, channels = row_major((shape[0], *shape[2:], shape[1]))
+    return (batch, channels, *positions)
+
+
 def _order(term: Term) -> tuple[str, int, int, str]:
     return term.axis, term.div, term.mod or 0, "" if term.inner is None else repr(term.inner)
 

@@ -10,7 +10,7 @@ from warpsmith.kernels.errors import NotYetError
 from warpsmith.kernels.families.registry import specs_for
 from warpsmith.kernels.lowering.lower import live_nodes, lower
 from warpsmith.kernels.opgraph import OpGraph
-from warpsmith.kernels.partition.compose import compose
+from warpsmith.kernels.partition.compose import composites
 from warpsmith.kernels.partition.price import Prices, canonical
 from warpsmith.kernels.partition.sums import as_sums
 from warpsmith.kernels.region import Axis, Line, Load, MatmulRegion, OneRegion, Region, ScanRegion, Store, WindowRegion
@@ -129,10 +129,11 @@ def _ways_of(graph: OpGraph, device: DeviceModel) -> list[AnyRegion]:
     try:
         whole = lower(graph)
     except NotYetError:
-        return [compose(graph, device)]
+        found = composites(graph, device)
+        return sorted(found, key=lambda way: least_us([way], device)) if len(found) > 1 else list(found)
     alone = prices.of(canonical(whole)[0]).us
     try:
-        parts = compose(graph, device)
+        parts, *_ = composites(graph, device)
     except NotYetError:
         return [whole]
     if len(parts.parts) == 1 and isinstance(parts.parts[0], KernelPart):
@@ -155,7 +156,8 @@ def _covered(region: OneRegion, device: DeviceModel) -> bool:
 
 
 def _counted(whole: Composite) -> str:
-    return "1 part" if len(whole.parts) == 1 else f"{len(whole.parts)} parts"
+    parts = "1 part" if len(whole.parts) == 1 else f"{len(whole.parts)} parts"
+    return parts if whole.layout == "contiguous" else f"{parts}, channels last"
 
 
 def _composite_text(whole: Composite) -> list[str]:
@@ -165,8 +167,9 @@ def _composite_text(whole: Composite) -> list[str]:
             tensors = dict(part.binding)
             read = ", ".join(tensors[name] for name in tensors if name.startswith("in"))
             written = ", ".join(tensors[name] for name in tensors if name.startswith("out"))
+            once = ", once at load time" if part.load_time else ""
             text.append(
-                f"{number}. kernel {part.kernel}: {', '.join(part.outputs)} from {read or 'nothing'} to {written}"
+                f"{number}. kernel {part.kernel}: {', '.join(part.outputs)} from {read or 'nothing'} to {written}{once}"
             )
         else:
             text.append(f"{number}. library {part.step.library}: {', '.join(part.step.named)} to {part.step.out}")

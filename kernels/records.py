@@ -46,8 +46,12 @@ class Buffer(Record):
 
     dtype: str
     shape: tuple[StrictInt, ...]
-    init: Literal["poison", "zero"] = "poison"
-    """`zero` costs time: the fill is part of what is timed."""
+    init: Literal["poison", "zero", "result"] = "poison"
+    """`zero` costs time: the fill is part of what is timed. `result`: no memory of the launcher's, but what the one
+    library step that names the buffer as `out` has computed, where the library has put it; the steps after it read it
+    there."""
+    strides: tuple[StrictInt, ...] | None = None
+    """Of a result that is not row-major, elements."""
 
 
 class View(Record):
@@ -123,6 +127,9 @@ class LaunchPlan(Record):
         for name in ("views", "graph"):
             if not plan[name]:
                 del plan[name]
+        for buffer in plan["buffers"].values():
+            if buffer["strides"] is None:
+                del buffer["strides"]
         return plan
 
     @property

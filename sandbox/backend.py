@@ -10,6 +10,7 @@ from typing import Protocol
 import torch
 
 from warpsmith.kernels.records import CompileReport, Counters, Failure, LaunchPlan, LibraryStep
+from warpsmith.sandbox.results import result_names
 
 Argument = torch.Tensor | int | float
 
@@ -61,10 +62,13 @@ def load_time_changed(names: Sequence[str]) -> Failure:
 
 
 def with_views(plan: LaunchPlan, values: Mapping[str, Argument]) -> dict[str, Argument]:
-    """The values with the plan's views among them. ValueError for a view on nothing, on a number, or beyond the end of
-    what it lies on."""
+    """The values with the plan's views among them, but for those on results of libraries, which are not there yet.
+    ValueError for a view on nothing, on a number, or beyond the end of what it lies on."""
     found = dict(values)
+    later = result_names(plan)
     for name, view in plan.views.items():
+        if view.of in later:
+            continue
         base = values.get(view.of)
         if not isinstance(base, torch.Tensor):
             raise ValueError(f"the view {name} lies on {view.of}, which is no tensor here")

@@ -179,13 +179,13 @@ class Evaluator:
             audit.keep(found)
         return found
 
-    async def time_baselines(self, modes: Sequence[str], *, cold: Sequence[str], timeout_s: float) -> list[Timed]:
+    async def time_baselines(self, modes: Sequence[str], *, timeout_s: float) -> list[Timed]:
         """Times the module's own forms next to eager, in the process that judges its candidates: inputs and what
-        torch.compile made serve both. `cold`: those that torch.compile's cache on disk does not hold."""
+        torch.compile made serve both."""
         from warpsmith.tools.measurement.baseline_jobs import Timed
 
         payload = {
-            "problem": self.problem.model_dump(mode="json"), "modes": list(modes), "cold": list(cold),
+            "problem": self.problem.model_dump(mode="json"), "modes": list(modes),
             "target": self.target.model_copy(update={"index": 0}).model_dump(mode="json"),
         }  # fmt: skip
         async with self._workers.borrow() as worker:

@@ -14,12 +14,14 @@ import torch
 from torch.utils import _pytree as pytree
 
 from warpsmith.kernels.errors import UserError
+from warpsmith.kernels.indexing import row_major
 from warpsmith.kernels.library import ALLOWED
 from warpsmith.kernels.problem import FunctionModule, Instance, Problem, ProblemRef, StoredTensor, load_ref
-from warpsmith.kernels.records import Candidate, KernelStep, LaunchPlan, LibraryStep, Outcome
+from warpsmith.kernels.records import Buffer, Candidate, KernelStep, LaunchPlan, LibraryStep, Outcome
 from warpsmith.kernels.syntax import parsed
 from warpsmith.kernels.user_code import kept_alive
 from warpsmith.sandbox.cuda.arguments import Parameter, entry_parameters
+from warpsmith.sandbox.results import result_names
 from warpsmith.tools.runs.store import RunStore, room_needed, write_atomically
 from warpsmith.tools.verification.outputs import layout_of
 
@@ -112,9 +114,10 @@ def model_new(
         inputs=repr([_described(value) for value in instance.inputs]),
         outputs=repr([_described(value, dense=True) for value in outputs]),
         output_spec=repr(pytree.treespec_dumps(spec)),
-        buffers=repr({name: (b.shape, b.dtype, b.init == "zero") for name, b in plan.buffers.items()}),
+        buffers=repr({n: (b.shape, b.dtype, b.init == "zero") for n, b in plan.buffers.items() if b.init != "result"}),
         views=repr({name: (v.of, v.shape, v.strides, v.offset) for name, v in plan.views.items()}),
         library=repr(_library(plan)),
+        results=repr({name: _strides(plan.buffers[name]) for name in sorted(result_names(plan))}),
         prepare=repr(prepare),
         steps=repr(steps),
         parameters=repr(named),
@@ -123,6 +126,10 @@ def model_new(
         copied=repr([n for n in tensors if f"in{n}" in operands]),
         extended=any(step.cluster != (1, 1, 1) or step.cooperative for step in launched),
     )
+
+
+def _strides(buffer: Buffer) -> tuple[int, ...]:
+    return buffer.strides or row_major(buffer.shape)
 
 
 @functools.cache
@@ -222,10 +229,11 @@ def _is_input(argument: Any) -> TypeGuard[str]:
     return isinstance(argument, str) and argument.startswith("in") and argument[2:].isdigit()
 
 
-def _library(plan: LaunchPlan) -> dict[str, tuple[str, str | None, int | None]]:
-    """What the plan's library steps call: overload, the one that takes `out=`, and which result is meant."""
+def _library(plan: LaunchPlan) -> dict[str, tuple[str, str | None, int | None, tuple[str, ...]]]:
+    """What the plan's library steps call: overload, the one that takes `out=`, which result is meant, and what the
+    results are called there."""
     names = sorted({step.library for step in (*plan.prepare, *plan.steps) if isinstance(step, LibraryStep)})
-    return {name: (ALLOWED[name].overload, ALLOWED[name].out, ALLOWED[name].result) for name in names}
+    return {n: (ALLOWED[n].overload, ALLOWED[n].out, ALLOWED[n].result, ALLOWED[n].outs) for n in names}
 
 
 def _is_parameter(argument: Any) -> TypeGuard[str]:

@@ -29,6 +29,7 @@ from warpsmith.kernels.records import (
 from warpsmith.sandbox.backend import SCRATCH_DTYPES
 from warpsmith.sandbox.cuda.library import keywords
 from warpsmith.sandbox.emulator.limits import MAX_SCRATCH
+from warpsmith.sandbox.results import fault_of
 from warpsmith.tools.operands import Operand, operands_of
 
 _R = TypeVar("_R", bound=Record)
@@ -95,6 +96,9 @@ def plan_of(text: str, path: Path) -> LaunchPlan:
         raise UserError(f"{path}: the plan has more than {_MAX_STEPS:,} steps")
     _check_scratch(plan, path, SCRATCH_GPU)
     _check_names(plan, path)
+    fault = fault_of(plan)
+    if fault is not None:
+        raise UserError(f"{path}: {_cut(fault[0])}: {_cut(fault[1])}")
     return plan
 
 

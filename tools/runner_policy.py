@@ -12,6 +12,7 @@ from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.live import read_facts
 from warpsmith.kernels.problem import ProblemRef
 from warpsmith.sandbox.isolation.policy import Policy
+from warpsmith.sandbox.nvrtc import LIBRARY_VARIABLE
 from warpsmith.tools.compile_cache import default_cache_dir
 from warpsmith.tools.target import Target
 
@@ -27,6 +28,10 @@ def runner_policy(target: Target, problem: ProblemRef | None = None, compiled: P
     read = [str(compiled or default_cache_dir())]
     read += [os.environ.get(variable) or str(Path.home() / below) for variable, below in _WEIGHTS.items()]
     read += [path for path in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH")) if path]
+    if os.environ.get(LIBRARY_VARIABLE):
+        # The library and what it loads, not all that may lie beside it.
+        library = Path(os.environ[LIBRARY_VARIABLE]).absolute()
+        read += [str(library), *sorted(map(str, library.parent.glob("libnvrtc*")))]
     read += [path for path in os.environ.get(READ_VARIABLE, "").split(os.pathsep) if path]
     folders: list[Path] = []
     if problem is not None:

@@ -97,7 +97,10 @@ class WholeReply(Reply):
 
 def plan_text(plan: LaunchPlan) -> str:
     """A plan as the prompt shows it and as a reply is to write it."""
-    buffers = [{"name": n, "dtype": b.dtype, "shape": list(b.shape), "init": b.init} for n, b in plan.buffers.items()]
+    buffers = [
+        {"name": n, "dtype": b.dtype, "shape": list(b.shape), "init": "zero" if b.init == "zero" else "poison"}
+        for n, b in plan.buffers.items()
+    ]
     steps = [
         {"kernel": s.kernel, "grid": s.grid, "block": s.block, "shared_bytes": s.shared_bytes,
          "args": [_argument(argument) for argument in s.args]}

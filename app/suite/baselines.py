@@ -17,12 +17,11 @@ from warpsmith.app.suite.wire import BaselineJob, Reply
 from warpsmith.app.workbench import Bench
 from warpsmith.kernels.errors import EnvironmentError_, SandboxError, UserError
 from warpsmith.sandbox.cuda.facts import identity
-from warpsmith.sandbox.cuda.memory import VARIABLE
 from warpsmith.sandbox.worker import Worker
 from warpsmith.tools.compile_cache import default_cache_dir
 from warpsmith.tools.evaluate import Evaluator
-from warpsmith.tools.lease import Lease, Place
-from warpsmith.tools.measurement.baseline_jobs import MEMORY, Timed, out_of_memory
+from warpsmith.tools.lease import Lease
+from warpsmith.tools.measurement.baseline_jobs import Timed, out_of_memory
 from warpsmith.tools.measurement.baseline_records import (
     MAX_AUTOTUNE,
     BaselineFolder,
@@ -36,11 +35,9 @@ from warpsmith.tools.workers import COMPILE_THREADS, preload_modules, worker_env
 _TIMEOUT_S = 600.0
 _AUTOTUNE_S = 840.0
 """Less than the silence after which a lane is taken for lost."""
-Call = Callable[[Bench, str, list[str], dict[str, str]], Coroutine[Any, Any, Any]]
-"""Runs a job (its name, the modes, variables of its process) for a problem in a worker process."""
+Call = Callable[[Bench, str, list[str]], Coroutine[Any, Any, Any]]
+"""Runs a job (its name, the modes) for a problem in a worker process."""
 _JOBS = "warpsmith.tools.measurement.baseline_jobs"
-LARGE_JOB = "compile_job with more memory"
-JOBS = {"compile_job": "compile_job", "time_job": "time_job", LARGE_JOB: "compile_job"}
 
 
 def measure(job: BaselineJob, desk: Desk, display: Display, call: Call | None = None) -> Reply:
@@ -54,22 +51,24 @@ def measure(job: BaselineJob, desk: Desk, display: Display, call: Call | None = 
     keys = {mode: key_of(bench, mode) for mode in job.modes}
     folder = BaselineFolder(Path(job.folder))
     known = {mode: found for mode, key in keys.items() if (found := folder.get(key)) is not None}
-    try:
-        if job.kind == "compile":
-            cold = [mode for mode in keys if not _is_warm(keys[mode])]
-            return _compiled(desk, bench, cold, keys, display, call)
-        missing = [mode for mode in keys if mode not in known]
-        if not missing:
-            return Reply(baselines=tuple(known.values()))
-        memory = {VARIABLE: desk.shares.whole} if job.last else {}
-        display.phase(f"timing {', '.join(missing)}")
-        timed = [Timed.model_validate(one) for one in asyncio.run(call(bench, "time_job", missing, memory))]
-    except UserError as error:
-        # What does not fit into this share of the memory may fit into all of it.
-        again = job.kind == "time" and not job.last
-        return Reply(baselines=tuple(known.values()), short_of_memory=again, failure=None if again else str(error))
-    except (EnvironmentError_, SandboxError) as error:
-        return Reply(baselines=tuple(known.values()), failure=str(error))
+    with desk.memory(bench, last=job.last) as fits:
+        if not fits:
+            return Reply(baselines=tuple(known.values()), short_of_memory=True)
+        try:
+            if job.kind == "compile":
+                cold = [mode for mode in keys if not _is_warm(keys[mode])]
+                return _compiled(bench, cold, keys, display, call)
+            missing = [mode for mode in keys if mode not in known]
+            if not missing:
+                return Reply(baselines=tuple(known.values()))
+            display.phase(f"timing {', '.join(missing)}")
+            timed = [Timed.model_validate(one) for one in asyncio.run(call(bench, "time_job", missing))]
+        except UserError as error:
+            # What does not fit into a part of the memory may fit into all of it.
+            again = job.kind == "time" and not job.last
+            return Reply(baselines=tuple(known.values()), short_of_memory=again, failure=None if again else str(error))
+        except (EnvironmentError_, SandboxError) as error:
+            return Reply(baselines=tuple(known.values()), failure=str(error))
     measured = _kept(timed, keys, folder, give_up=job.last)
     return Reply(baselines=(*known.values(), *measured), short_of_memory=out_of_memory(timed) and not job.last)
 
@@ -97,8 +96,7 @@ class TimedFirst:
             return
         self.display.phase(f"timing {', '.join(missing)}")
         try:
-            cold = [mode for mode in missing if not _is_warm(keys[mode])]
-            timed = await evaluator.time_baselines(missing, cold=cold, timeout_s=_TIMEOUT_S)
+            timed = await evaluator.time_baselines(missing, timeout_s=_TIMEOUT_S)
         except (UserError, SandboxError):
             return
         self.records = (*self.records, *_kept(timed, keys, folder, give_up=self.last))
@@ -113,21 +111,19 @@ def key_of(bench: Bench, mode: str) -> BaselineKey:
 
 
 def _compiled(
-    desk: Desk, bench: Bench, modes: list[str], keys: dict[str, BaselineKey], display: Display, call: Call
-) -> Reply:
-    """Compiles what this machine's cache does not hold yet; with more memory what did not fit into a little."""
-    for job, memory in (("compile_job", desk.shares.small), (LARGE_JOB, desk.shares.large)):
-        if not modes:
-            break
-        display.phase(f"compiling {', '.join(modes)}")
-        try:
-            failed = asyncio.run(call(bench, job, modes, {VARIABLE: memory}))
-        except UserError as error:
-            failed = dict.fromkeys(modes, str(error))
-        for mode in modes:
-            if mode not in failed:
-                _mark(keys[mode])
-        modes = [mode for mode in modes if MEMORY in failed.get(mode, "").lower()]
+    bench: Bench, modes: list[str], keys: dict[str, BaselineKey], display: Display, call: Call
+) -> Reply:  # fmt: skip
+    """Compiles what this machine's cache does not hold yet."""
+    if not modes:
+        return Reply()
+    display.phase(f"compiling {', '.join(modes)}")
+    try:
+        failed: dict[str, str] = asyncio.run(call(bench, "compile_job", modes))
+    except UserError as error:
+        failed = dict.fromkeys(modes, str(error))
+    for mode in modes:
+        if mode not in failed:
+            _mark(keys[mode])
     return Reply()
 
 
@@ -150,27 +146,25 @@ def _kept(
     return found
 
 
-async def _call(display: Display, bench: Bench, job: str, modes: list[str], environment: dict[str, str]) -> Any:
+async def _call(display: Display, bench: Bench, job: str, modes: list[str]) -> Any:
     """Runs a job in a fresh worker process, which ends with it and gives all memory back."""
     target = bench.machine.target
     payload = {
         "problem": bench.problem.ref.model_dump(mode="json"), "modes": modes,
         "target": target.model_copy(update={"index": 0}).model_dump(mode="json"),
     }  # fmt: skip
-    if MAX_AUTOTUNE in modes:
-        # It tries dozens of kernels an operator, on a sample of problems: more compilers than lanes pay here.
-        environment = environment | {COMPILE_THREADS: "4"}
+    # It tries dozens of kernels an operator, on a sample of problems: more compilers than lanes pay here.
+    compilers = {COMPILE_THREADS: "4"} if MAX_AUTOTUNE in modes else {}
     worker = Worker(
-        preload=preload_modules(target), environment=worker_environment(target) | environment,
+        preload=preload_modules(target), environment=worker_environment(target) | compilers,
         policy=runner_policy(target, bench.problem.ref, bench.compiler.cache_dir),
     )  # fmt: skip
     lease = Lease(identity(target.index).uuid)
     async with worker:
-        place: Place = "seat" if job == "time_job" else "large" if job == LARGE_JOB else "none"
-        await lease.take(lambda _, data: display.phase(data["text"]), place=place)
+        await lease.take(lambda _, data: display.phase(data["text"]))
         try:
             timeout_s = _AUTOTUNE_S if MAX_AUTOTUNE in modes else _TIMEOUT_S
-            return await worker.call(f"{_JOBS}:{JOBS[job]}", payload, timeout_s=timeout_s)
+            return await worker.call(f"{_JOBS}:{job}", payload, timeout_s=timeout_s)
         finally:
             lease.give_back()
 

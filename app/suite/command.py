@@ -137,12 +137,12 @@ def _lanes(settings: SuiteSettings, folder: Path) -> list[Lane]:
     # Without a GPU every lane has emulators that want cores; with one, most lanes wait.
     most = min(len(gpus) * GPU_LANES, usable_cores() * 3 // 4) if on_gpu else min(CPU_LANES, usable_cores() // 2)
     count = settings.workers or max(1, most)
-    seats = min(settings.seats, -(-count // len(gpus))) if on_gpu else 1
+    lanes = -(-count // len(gpus))
     setup = Setup(
-        device=settings.device, arch=settings.arch, seats=seats, lanes=-(-count // len(gpus)), policy=settings.policy,
-        price=settings.price,
+        device=settings.device, arch=settings.arch, seats=settings.seats if on_gpu else 1, lanes=lanes,
+        policy=settings.policy, price=settings.price,
         capped=settings.max_cost is not None or settings.problem_max_cost is not None,
-        jobs=max(2, jobs // (seats * len(gpus))) if on_gpu else max(1, jobs // count),
+        jobs=max(2, jobs // (lanes * len(gpus))) if on_gpu else max(1, jobs // count),
         presence=str((folder / FILE).absolute()),
     )  # fmt: skip
     wait_until_gone(folder / FILE)

@@ -21,6 +21,7 @@ from warpsmith.sandbox.cuda.memory import VARIABLE, limit_bytes
 from warpsmith.sandbox.nursery import Nursery
 from warpsmith.sandbox.stem import imports_kept
 from warpsmith.tools.compile import Compiler
+from warpsmith.tools.verification.footprint import eager_footprint
 from warpsmith.tools.workers import preload_modules, worker_environment
 
 
@@ -42,7 +43,6 @@ class Desk:
         shares = Shares()
         if machine.target.kind == "gpu":
             shares = _shares(setup)
-            os.environ[VARIABLE] = shares.seat
         return cls(machine, Compiler(machine.target.arch, jobs=setup.jobs), setup.jobs, shares)
 
     def __enter__(self) -> Self:
@@ -63,14 +63,16 @@ class Desk:
         }  # fmt: skip
 
     @contextlib.contextmanager
-    def whole_memory(self) -> Iterator[None]:
-        """While entered, workers that start may use all of the GPU's memory: no other lane uses any."""
-        before = os.environ.get(VARIABLE, "")
-        os.environ[VARIABLE] = self.shares.whole
-        try:
-            yield
-        finally:
-            os.environ[VARIABLE] = before
+    def memory(self, bench: Bench, *, last: bool = False) -> Iterator[bool]:
+        """While entered, workers that start take the part of a GPU's memory that judging this problem needs, or with
+        `last` all of it. False where a part does not do."""
+        if last or bench.machine.target.kind != "gpu":
+            with self.shares.all():
+                yield True
+            return
+        needed = self.shares.needed(eager_footprint(bench.problem))
+        with self.shares.taken(min(needed, self.shares.seats)):
+            yield needed <= self.shares.seats
 
     def bench(self, path: str, overrides: Mapping[str, str], mode: str) -> Bench:
         """A problem on the lane's machine. UserError where the file is wrong."""

@@ -75,7 +75,7 @@ class Schedule:
             self._on_gpu = ready.device.startswith("gpu:")
             if self.settings.baselines_only and not self._on_gpu:
                 raise EnvironmentError_("baselines are times of a GPU, and this machine offers none: warpsmith doctor")
-            await self._search(todo)
+            await self._search(self._ordered(todo))
             await self._search_large()
             if self._on_gpu:
                 await self._measure_rest(manifest)
@@ -99,6 +99,12 @@ class Schedule:
         rows = self.folder.rows
         open_ = [p for p in manifest.problems if p.key not in rows or rows[p.key].status in retried]
         return sorted(open_, key=lambda problem: self.folder.run_of(problem) is None)
+
+    def _ordered(self, todo: Sequence[SuiteProblem]) -> Sequence[SuiteProblem]:
+        """Mixed where lanes share a GPU, those that were begun first."""
+        if not self._on_gpu or len(self.lanes) == 1:
+            return todo
+        return sorted(_mixed(todo), key=lambda problem: self.folder.run_of(problem) is None)
 
     def _open_purses(self, manifest: SuiteManifest) -> None:
         self._begun = {p.key: spent_on(self.folder, p) for p in manifest.problems if p.key not in self.folder.rows}
@@ -180,8 +186,7 @@ class Schedule:
         last: bool = False,
     ) -> None:  # fmt: skip
         """One step of all these problems, in all lanes; in one where it is to have the device to itself."""
-        # In an order of chance, the same every time: large ones, which stand side by side, would fill the memory.
-        queue = deque(sorted(problems, key=lambda problem: hashlib.sha256(problem.key.encode()).digest()))
+        queue = deque(_mixed(problems))
         if queue and not self._stopping.is_set():
             self.show.stage(f"{kind} baselines", len(queue))
 
@@ -228,12 +233,9 @@ class Schedule:
         await asyncio.gather(*(self._lane(lane, last=True) for lane in first.values()))
 
     async def _lane(self, lane: Lane, *, last: bool = False) -> None:
-        """One problem after another: its baselines are compiled, then it is searched, which times them first."""
+        """One problem after another: its baselines are compiled and timed by its search, before the first candidate."""
         while self._waiting and not self._stopping.is_set():
             problem = self._waiting.popleft()
-            if self._on_gpu:
-                # Also what is timed already: a search times its candidates next to what torch.compile made.
-                await self._baseline(lane, problem, "compile", ALWAYS)
             if self.settings.baselines_only:
                 if self._untimed(problem, ALWAYS):
                     await self._baseline(lane, problem, "time", ALWAYS, last=last)
@@ -380,6 +382,11 @@ class Schedule:
             key=problem.key, status="crashed", reason=why, screened=used.screened,
             run=str(run.relative_to(self.folder.folder)) if run is not None else None,
         )  # fmt: skip
+
+
+def _mixed(problems: Sequence[SuiteProblem]) -> list[SuiteProblem]:
+    """In an order of chance, the same every time: large ones, which stand side by side, would fill the memory."""
+    return sorted(problems, key=lambda problem: hashlib.sha256(problem.key.encode()).digest())
 
 
 async def _any_of(*events: asyncio.Event) -> None:

@@ -57,8 +57,8 @@ class SuiteSettings:
     workers: int | None = None
     """Problems under way at once."""
     gpus: tuple[int, ...] = ()
-    seats: int = 3
-    """Problems that keep references in one GPU's memory, each in its share: one compiles while another is judged."""
+    seats: int = 16
+    """Parts of one GPU's memory; a problem takes as many as judging it needs."""
     jobs: int | None = None
     """Compilers side by side, of all workers together."""
     baselines: Path | None = None

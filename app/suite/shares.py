@@ -2,32 +2,77 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-_CONTEXT_GB = 0.5
+from warpsmith.sandbox.cuda.memory import VARIABLE
+from warpsmith.tools.lease import TAKES
+from warpsmith.tools.verification.memory import FLOOR_BYTES, TIMES_EAGER
+
+_CONTEXT_GB = 0.8
 """What CUDA keeps for a process beside what torch hands out."""
-_SEATS, _SMALL, _LARGE = 0.76, 0.1, 0.14
-"""Parts for the problems that are judged, and for torch.compile: of most modules, and of one that needs more."""
 _LEAST_GB = 0.5
+_UNEVEN = 1.1
+"""Memory that is asked for, over what is held: an allocator's blocks do not fit together without gaps."""
+_BESIDE_GB = 0.6
+"""Workspaces of libraries, and what is written to empty the caches."""
+_UNKNOWN = 3
+"""A problem of which nothing is known gets this part of all seats."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Bounds on the memory of a process, in GB (10^9 bytes) as the variable has them; empty: all there is."""
+    """Bounds on the memory of a process, in GB (10^9 bytes)."""
 
+    seats: int = 1
+    seat_gb: float | None = None
+    """What one seat is worth; None: nothing is divided."""
     whole: str = ""
-    seat: str = ""
-    """A problem that is judged or timed; there are as many at once as seats."""
-    small: str = ""
-    """A compile job; there are as many at once as lanes."""
-    large: str = ""
-    """A compile job that was refused with less; one at a time."""
+    """What a process may use that has the device to itself, as the variable says it; empty: all there is."""
 
     @classmethod
     def of(cls, total_gb: float, *, seats: int, lanes: int, whole: str = "") -> Shares:
         """Shares of a GPU with so much memory. A single lane does one thing after another, with all of it."""
         if lanes == 1:
-            return cls(whole, whole, whole, whole)
-        rest = max(0.0, total_gb - lanes * _CONTEXT_GB)
-        parts = (_SEATS * rest / seats, _SMALL * rest / lanes, _LARGE * rest)
-        return cls(whole, *(f"{max(_LEAST_GB, part):.3f}" for part in parts))
+            return cls(whole=whole)
+        return cls(seats, max(_LEAST_GB, (total_gb - lanes * _CONTEXT_GB) / seats), whole)
+
+    def needed(self, eager_bytes: int | None) -> int:
+        """How many seats judging takes where eager takes so many bytes (None: unknown); more than there are where it
+        needs the device to itself."""
+        if self.seat_gb is None:
+            return 1
+        if eager_bytes is None:
+            return math.ceil(self.seats / _UNKNOWN)
+        most = max(TIMES_EAGER * eager_bytes, FLOOR_BYTES) / 1e9
+        return math.ceil((_UNEVEN * most + _BESIDE_GB) / self.seat_gb)
+
+    @contextlib.contextmanager
+    def taken(self, count: int) -> Iterator[None]:
+        """While entered, processes that start may use what so many seats are worth, once they have them."""
+        limit = self.whole if self.seat_gb is None else f"{count * self.seat_gb:.3f}"
+        with _set({VARIABLE: limit, TAKES: str(count)}):
+            yield
+
+    @contextlib.contextmanager
+    def all(self) -> Iterator[None]:
+        """While entered, processes that start may use all of the memory, once every other has left it."""
+        with _set({VARIABLE: self.whole, TAKES: str(self.seats)}):
+            yield
+
+
+@contextlib.contextmanager
+def _set(values: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

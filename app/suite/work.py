@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from pathlib import Path
 
@@ -32,7 +31,9 @@ def work(job: Job, desk: Desk, display: Display) -> Reply:
         display.phase("reading")
         bench = desk.bench(job.problem.path, job.problem.overrides, job.mode)
         first = TimedFirst(bench, job.untimed, Path(job.baselines), job.last, display) if job.untimed else None
-        with desk.whole_memory() if job.last else contextlib.nullcontext():
+        with desk.memory(bench, last=job.last) as fits:
+            if not fits:
+                return Reply(short_of_memory=True)
             finished = optimize_bench(bench, _settings(job), display, first=first)
     except OutOfMemory as error:
         if not job.last and bench is not None and bench.machine.target.kind == "gpu":

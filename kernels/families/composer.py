@@ -8,15 +8,23 @@ from dataclasses import replace
 from functools import lru_cache
 
 from warpsmith.kernels.assemble import fixed_kernels
-from warpsmith.kernels.composite import AnyRegion, Composite, Kernel, KernelPart, LibraryPart
+from warpsmith.kernels.composite import AnyRegion, Composite, Kernel, KernelPart, Layout, LibraryPart
 from warpsmith.kernels.cost import breakdown, total_us
 from warpsmith.kernels.device import DeviceModel
+from warpsmith.kernels.families.library_cost import of_library
 from warpsmith.kernels.family import Family, Invalid, LaunchFeatures
 from warpsmith.kernels.records import Buffer, Candidate, KernelStep, LaunchPlan, LibraryStep, SlotValue
 from warpsmith.kernels.slots import Slot, Values
 
-_EFFICIENCY = 0.8
-"""Share of the device's peak at which a library is taken to run."""
+_NAMES: Mapping[Layout, tuple[str, str]] = {
+    "contiguous": ("composer", "several kernels and library calls in order, joined by scratch buffers"),
+    "channels_last": (
+        "channels_last",
+        "several kernels and library calls in order; the channels of a position are neighbours in memory wherever a "
+        "library convolves, as tensor cores take them",
+    ),
+}
+"""Name and description of the family that joins composites of a layout."""
 LAUNCH = "launch"
 """The slot that says how the plan's steps reach the device."""
 _KERNEL_HOST_US, _LIBRARY_HOST_US = 6.0, 15.0
@@ -27,12 +35,11 @@ figures, not measured here."""
 class ComposerFamily:
     """Each kernel is written by the family that computes its region alone, in a namespace of its own."""
 
-    name = "composer"
-    doc = "several kernels and library calls in order, joined by scratch buffers"
-
-    def __init__(self, families: Mapping[str, Family]) -> None:
-        """`families` are those of single regions, by name."""
+    def __init__(self, families: Mapping[str, Family], layout: Layout = "contiguous") -> None:
+        """`families` are those of single regions, by name; `layout` is that of the composites which it joins."""
         self._families = families
+        self.layout = layout
+        self.name, self.doc = _NAMES[layout]
 
     @property
     def opts_in(self) -> tuple[str, ...]:
@@ -43,6 +50,8 @@ class ComposerFamily:
         """Why this family cannot compute the region, or None."""
         if not isinstance(region, Composite):
             return "it is one region"
+        if region.layout != self.layout:
+            return f"its layout is {region.layout}"
         reasons = (self._families[kernel.family].refuse(kernel.region) for kernel in region.kernels)
         return next((reason for reason in reasons if reason is not None), None)
 
@@ -106,7 +115,9 @@ class ComposerFamily:
         found: list[LaunchFeatures] = []
         for part in whole.parts:
             library = isinstance(part, LibraryPart)
-            of_part = [_of_library(part, device)] if isinstance(part, LibraryPart) else own[part.kernel]
+            if isinstance(part, KernelPart) and part.load_time:
+                continue
+            of_part = [of_library(part, device)] if isinstance(part, LibraryPart) else own[part.kernel]
             host_us = _LIBRARY_HOST_US if library else _KERNEL_HOST_US
             found += of_part if graph else [replace(one, host_us=host_us) for one in of_part]
         if graph:
@@ -179,14 +190,17 @@ def _us(features: tuple[LaunchFeatures, ...], device: DeviceModel) -> float:
 def _plan(whole: Composite, made: list[Candidate], *, graph: bool) -> LaunchPlan:
     buffers = dict(whole.buffers)
     steps: list[KernelStep | LibraryStep] = []
+    prepare: list[KernelStep | LibraryStep] = []
     for place, part in enumerate(whole.parts):
         if isinstance(part, LibraryPart):
             steps.append(part.step)
             continue
         own, names = _scratch(made[part.kernel], part, place)
         buffers |= own
-        steps += _steps(made[part.kernel], part.kernel, names)
-    return LaunchPlan(buffers=buffers, views=dict(whole.views), steps=tuple(steps), graph=graph)
+        (prepare if part.load_time else steps).extend(_steps(made[part.kernel], part.kernel, names))
+    return LaunchPlan(
+        buffers=buffers, views=dict(whole.views), steps=tuple(steps), prepare=tuple(prepare), graph=graph
+    )  # fmt: skip
 
 
 def _scratch(candidate: Candidate, part: KernelPart, place: int) -> tuple[dict[str, Buffer], dict[str, str]]:
@@ -216,15 +230,4 @@ def _copy(count: int, device: DeviceModel) -> LaunchFeatures:
         kernel="copy", blocks=max(1, min(2 * device.sms, count // 4096)), threads=256, registers=32, shared_bytes=0,
         dram_read=count, dram_written=count, l2_read=count, shared_traffic=0, flops=0, special_ops=0,
         instructions=count // 4, bytes_in_flight=64, barriers=0, independent=4, host_us=_KERNEL_HOST_US,
-    )  # fmt: skip
-
-
-def _of_library(part: LibraryPart, device: DeviceModel) -> LaunchFeatures:
-    """A library call as a launch that fills the device and runs at a usual share of its peak."""
-    blocks = 2 * device.sms
-    return LaunchFeatures(
-        kernel=f"library {part.step.library}", blocks=blocks, threads=256, registers=128, shared_bytes=0,
-        dram_read=int(part.bytes_moved / _EFFICIENCY), dram_written=0, l2_read=int(part.bytes_moved / _EFFICIENCY),
-        shared_traffic=0, flops=int(part.flops / _EFFICIENCY), special_ops=0, instructions=part.flops // 2,
-        bytes_in_flight=64, barriers=0, independent=4,
     )  # fmt: skip

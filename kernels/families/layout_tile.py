@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from warpsmith.kernels.families import common
 from warpsmith.kernels.families.common import SECTOR, WARP
+from warpsmith.kernels.indexing import Algebra
 from warpsmith.kernels.region import Axis, Load, Region, Store
 
 _BANKS = 32
@@ -58,10 +59,11 @@ class Turn:
 
 
 def turns(access: Load | Store, i: Axis, j: Axis) -> bool:
-    """Whether an access is contiguous along `i` and strided along `j`."""
-    if access.address is None:
+    """Whether an access is contiguous along `i` and not along `j`: strided, or in steps that are no multiple of it."""
+    if access.address is None or access.address.stride(i.name) != 1:
         return False
-    return access.address.stride(i.name) == 1 and (access.address.stride(j.name) or 0) > 1
+    step = access.address.stride(j.name)
+    return step is None or step > 1
 
 
 @lru_cache(maxsize=256)
@@ -77,6 +79,8 @@ def turn_of(region: Region) -> Turn | None:
         for axis in region.kept[:-1]
     }
     i = max(weights, key=lambda axis: weights[axis])
+    region = _with_long_rows(region, i)
+    j, everything = region.kept[-1], common.accesses(region)
     if not any(turns(one, i, j) and one.numel >= region.kept_size for one in everything):
         return None
     turned = tuple(load for load in region.loads if turns(load, i, j))
@@ -86,6 +90,31 @@ def turn_of(region: Region) -> Turn | None:
     straight = tuple(load for load in varying if load not in turned)
     fixed = tuple(load for load in region.loads if load not in varying)
     return Turn(region, i, j, turned, straight, fixed, turned_stores, straight_stores)
+
+
+def _with_long_rows(region: Region, i: Axis) -> Region:
+    """The region whose last axis is joined with the one before it in memory, while it is shorter than a warp: operands
+    may step along the two as they like, by quotient and remainder."""
+    while region.kept[-1].size < WARP and len(region.kept) > 2:
+        outer, inner = region.kept[-2:]
+        follows = _largest(region).address.stride(outer.name) == inner.size
+        if outer == i or not follows or {outer.name, inner.name} & common.named_axes(region):
+            return region
+        joined = Axis(inner.name, outer.size * inner.size)
+        kept = (*region.kept[:-2], joined)
+        algebra = Algebra({axis.name: axis.size for axis in kept})
+        whole = algebra.axis(joined.name)
+        digits = {
+            outer.name: algebra.divide(whole, inner.size),
+            inner.name: algebra.modulo(whole, inner.size),
+        }
+        loads = tuple(
+            replace(load, address=algebra.substitute(load.address, digits)) if load.address else load
+            for load in region.loads
+        )
+        stores = tuple(replace(store, address=algebra.substitute(store.address, digits)) for store in region.stores)
+        region = replace(region, kept=kept, loads=loads, stores=stores)
+    return region
 
 
 def _largest(region: Region) -> Store:

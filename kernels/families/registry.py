@@ -35,8 +35,11 @@ FAMILIES: tuple[Family, ...] = (
     WindowFamily(),
 )
 """In order of preference where several can compute a region and its results fill the device."""
-COMPOSER = ComposerFamily({family.name: family for family in FAMILIES})
-ALL: tuple[Family, ...] = (*FAMILIES, COMPOSER)
+_BY_NAME = {family.name: family for family in FAMILIES}
+COMPOSER = ComposerFamily(_BY_NAME)
+CHANNELS_LAST = ComposerFamily(_BY_NAME, "channels_last")
+COMPOSERS = (COMPOSER, CHANNELS_LAST)
+ALL: tuple[Family, ...] = (*FAMILIES, *COMPOSERS)
 
 _TEAM = {"row": 8.0, "column": 1 / 16}
 """Blocks that a family can put on one result: a row a cluster of 8, a column 8 of a block's 128 threads."""
@@ -76,7 +79,9 @@ def opt_ins(name: str) -> frozenset[str]:
 
 def families_for(region: AnyRegion, device: DeviceModel | None = None) -> tuple[Family, ...]:
     """Every family that can compute the region, the preferred one first. Raises NotYetError if there is none."""
-    return (COMPOSER,) if isinstance(region, Composite) else own_families(region, device)
+    if isinstance(region, Composite):
+        return tuple(family for family in COMPOSERS if family.layout == region.layout)
+    return own_families(region, device)
 
 
 def own_families(region: OneRegion, device: DeviceModel | None = None) -> tuple[Family, ...]:

@@ -50,6 +50,11 @@ HALO = 0.05
 DRAM is busier, but neighbours drift apart and L2 may have lost what they share."""
 LEAST_THREADS = 512
 """Of a multiprocessor, for which the template leaves registers."""
+_TEAMS = (1, 2, 4, 8)
+_FEW_THREADS = 128
+"""A block of fewer ends before another has begun in its place, which the model does not know."""
+_SAME = 0.001
+"""Share by which estimates differ and say nothing."""
 SHARED_SHARE = 3
 """Blocks that should fit a multiprocessor side by side, so that some read while others compute."""
 
@@ -190,7 +195,7 @@ def _space(region: WindowRegion, device: DeviceModel) -> ChoiceSpace:
     deep = g.d.out > 1 and g.d.taps > 1
     choices: Choices = {
         "lanes": tuple(n for n in (32, 64, 128, 256) if n <= power_of_two_at_least(g.w.out) or n in (32, 128)),
-        "teams": (1, 2, 4, 8),
+        "teams": _TEAMS,
         "path": ("direct", "staged") if special else ("direct", "staged", "columns"),
         "vector": tuple(v for v in (1, 2, 4) if v <= width),
         "ahead": tuple(n for n in (1, 4, 8) if n == 1 or g.d.taps * g.h.taps > 1),
@@ -224,9 +229,25 @@ def _sensible(region: WindowRegion, device: DeviceModel, choices: Choices) -> Va
         room = SHARED_SHARE * (layout_of(region, values).shared_bytes + 1024) <= device.shared_per_sm
         if not room or _check(region, device, values) is not None:
             continue
-        features = window_features(KERNEL, region, values)
-        again = features.l2_read / max(1, features.dram_read) - 1.0
-        us = total_us(breakdown((features,), device)) * (1.0 + HALO * again)
+        us = _us(region, device, values)
         if best is None or us < best[0]:
             best = (us, values)
-    return best[1] if best else dict(NAIVE)
+    return _with_fewer_teams(region, device, *best) if best else dict(NAIVE)
+
+
+def _us(region: WindowRegion, device: DeviceModel, values: Values) -> float:
+    """The model's estimate, what a block reads of its neighbours' inputs held against it."""
+    features = window_features(KERNEL, region, values)
+    again = features.l2_read / max(1, features.dram_read) - 1.0
+    return total_us(breakdown((features,), device)) * (1.0 + HALO * again)
+
+
+def _with_fewer_teams(region: WindowRegion, device: DeviceModel, us: float, values: Values) -> Values:
+    """Fewer teams where the estimate is the same: those of a plane's last block that have no rows read as the others
+    do, which the emulator counts."""
+    for teams in _TEAMS:
+        fewer = values | {"teams": teams}
+        enough = teams * int(values["lanes"]) >= _FEW_THREADS and teams < int(values["teams"])
+        if enough and _check(region, device, fewer) is None and _us(region, device, fewer) <= (1.0 + _SAME) * us:
+            return fewer
+    return values

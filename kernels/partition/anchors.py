@@ -11,6 +11,7 @@ from warpsmith.kernels.library import name_of, parameters
 from warpsmith.kernels.lowering.evaluator import unsupported
 from warpsmith.kernels.lowering.lower import lower
 from warpsmith.kernels.opgraph import NodeRef, OpGraph, OpNode
+from warpsmith.kernels.partition.channels_last import is_channels_last
 from warpsmith.kernels.partition.price import Prices, canonical
 from warpsmith.kernels.partition.slices import operands_of, sliced
 from warpsmith.kernels.records import LibraryStep
@@ -27,6 +28,9 @@ def _by_library(graph: OpGraph, node: OpNode, prices: Prices) -> bool:
         return True
     if node.pattern not in ("anchor", "scan") and node.op not in WINDOWS:
         return False
+    if node.op in WINDOWS and is_channels_last(node.out):
+        # The families of windows walk along positions, which are no neighbours then.
+        return True
     try:
         region = lower(sliced(graph, (node.name,), operands_of(node)))
     except NotYetError:

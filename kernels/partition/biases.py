@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from warpsmith.kernels.opgraph import NodeRef, OpGraph, OpNode
+from warpsmith.kernels.partition.convolved import is_depthwise
 from warpsmith.kernels.rewrites.draft import Draft
 
 _BIAS = 2
@@ -16,15 +17,9 @@ def with_split_biases(graph: OpGraph) -> OpGraph:
     Depthwise convolutions keep theirs, which a window's kernel adds on the way.
     """
     for node in graph.nodes:
-        if node.op == "convolution" and isinstance(node.args[_BIAS], NodeRef) and not _is_depthwise(graph, node):
+        if node.op == "convolution" and isinstance(node.args[_BIAS], NodeRef) and not is_depthwise(graph, node):
             graph = _split(graph, graph.node_index[node.name])
     return graph
-
-
-def _is_depthwise(graph: OpGraph, node: OpNode) -> bool:
-    x, weight = (graph.spec(ref.name).shape for ref in node.args[:2])
-    transposed, groups = node.args[6], node.args[8]
-    return not transposed and weight[1] == 1 and groups == x[1]
 
 
 def _split(graph: OpGraph, node: OpNode) -> OpGraph:

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from warpsmith.kernels.composite import Composite, Kernel, KernelPart, LibraryPart, Part
+from warpsmith.kernels.composite import Composite, Kernel, KernelPart, Layout, LibraryPart, Part
+from warpsmith.kernels.costs import flops_by_unit
 from warpsmith.kernels.device import DeviceModel
 from warpsmith.kernels.errors import NotYetError
+from warpsmith.kernels.indexing import row_major
+from warpsmith.kernels.library import leaves_its_result
 from warpsmith.kernels.lowering.lower import live_nodes, lower
 from warpsmith.kernels.lowering.scan import with_exclusive_scans
 from warpsmith.kernels.opgraph import ITEM_BYTES, GraphInput, NodeRef, OpGraph, OpNode, TensorSpec
 from warpsmith.kernels.partition.anchors import library_step
 from warpsmith.kernels.partition.biases import with_split_biases
+from warpsmith.kernels.partition.channels_last import channels_last, is_channels_last
+from warpsmith.kernels.partition.convolved import convolved
 from warpsmith.kernels.partition.fuse import Fusion, Group
 from warpsmith.kernels.partition.price import Prices, canonical
 from warpsmith.kernels.partition.scratch import Scratch, Tenant, assigned
 from warpsmith.kernels.partition.slices import laid_out, node_of, operands_of, stored_leaf
 from warpsmith.kernels.partition.windows import window_of
-from warpsmith.kernels.records import View
+from warpsmith.kernels.records import Buffer, View
 from warpsmith.kernels.region import OneRegion
 
 _OPEN_KERNELS = 4
@@ -30,25 +35,72 @@ _OPEN_SHARE = 0.02
 def compose(graph: OpGraph, device: DeviceModel) -> Composite:
     """The graph as kernels and library calls, cut where the model's estimate is least. Raises NotYetError naming the
     node that neither a region nor a library computes."""
-    fusion = _fusion(graph, device)
-    groups = fusion.run()
-    return _Composer(fusion, _ordered(fusion, groups)).composite()
+    return _composed(_contiguous(graph, Prices(device)))
+
+
+def composites(graph: OpGraph, device: DeviceModel) -> list[Composite]:
+    """The same in every layout that there is for it: contiguous and, with dense convolutions, channels last. Raises
+    NotYetError where there is none."""
+    prices = Prices(device)
+    found: list[Composite] = []
+    refusal: NotYetError | None = None
+    for laid in (_contiguous(graph, prices), _channels_last(graph, prices)):
+        try:
+            found += [] if laid is None else [_composed(laid)]
+        except NotYetError as error:
+            refusal = refusal or error
+    if not found:
+        assert refusal is not None
+        raise refusal
+    return found
 
 
 def recomposed(graph: OpGraph, device: DeviceModel, like: Composite) -> Composite:
     """The graph at other sizes, cut as another composite and by the same families. Raises NotYetError where that is not
     possible."""
-    fusion = _fusion(graph, device)
-    groups = fusion.cut_like(like.cuts)
-    found = _Composer(fusion, _ordered(fusion, groups)).composite(like)
+    prices = Prices(device)
+    laid = _contiguous(graph, prices) if like.layout == "contiguous" else _channels_last(graph, prices)
+    if laid is None:
+        raise NotYetError("the graph has no dense convolution at this size")
+    groups = laid.fusion.cut_like(like.cuts)
+    found = _Composer(laid, _ordered(laid.fusion, groups)).composite(like)
     if [_made_by(part) for part in found.parts] != [_made_by(part) for part in like.parts]:
         raise NotYetError("parts that share a kernel differ at this size")
     return found
 
 
-def _fusion(graph: OpGraph, device: DeviceModel) -> Fusion:
-    laid = laid_out(with_split_biases(with_exclusive_scans(graph)))
-    return Fusion(laid, Prices(device), live_nodes(laid))
+@dataclass(frozen=True, slots=True)
+class _Laid:
+    """A graph in one layout, about to be cut."""
+
+    fusion: Fusion
+    layout: Layout
+    weights: frozenset[str] = frozenset()
+    """Nodes that turn parameters."""
+
+
+def _contiguous(graph: OpGraph, prices: Prices) -> _Laid:
+    laid = laid_out(_split(graph))
+    return _Laid(Fusion(laid, prices, live_nodes(laid)), "contiguous")
+
+
+def _channels_last(graph: OpGraph, prices: Prices) -> _Laid | None:
+    """None where no convolution gains by it."""
+    turned = channels_last(_split(graph))
+    if turned is None:
+        return None
+    laid = laid_out(turned.graph, turned.turned)
+    fusion = Fusion(laid, prices, live_nodes(laid), begin_stored=turned.pools)
+    return _Laid(fusion, "channels_last", turned.weights)
+
+
+def _split(graph: OpGraph) -> OpGraph:
+    return with_split_biases(with_exclusive_scans(graph))
+
+
+def _composed(laid: _Laid) -> Composite:
+    groups = laid.fusion.run()
+    return _Composer(laid, _ordered(laid.fusion, groups)).composite()
 
 
 def _made_by(part: Part) -> int | str:
@@ -66,6 +118,12 @@ def _spanned(spec: TensorSpec) -> int:
         return 0
     last = sum((size - 1) * step for size, step in zip(spec.shape, spec.strides, strict=True))
     return (last + 1) * ITEM_BYTES[spec.dtype]
+
+
+def _stays(node: OpNode) -> bool:
+    """Whether the result of a library's node can only be read where the library puts it, or be copied."""
+    step = library_step(node, node.name, lambda name: name)
+    return leaves_its_result(step.library, step.kwargs, in_order=not is_channels_last(node.out))
 
 
 _Item = Group | OpNode
@@ -106,7 +164,7 @@ def _ordered(fusion: Fusion, groups: list[Group]) -> list[_Item]:
 class _Composer:
     """Names what the parts of one fusion read and write."""
 
-    fusion: Fusion
+    laid: _Laid
     order: list[_Item]
     regions: dict[OneRegion, int] = field(default_factory=dict)
     """Distinct ones, numbered."""
@@ -114,6 +172,11 @@ class _Composer:
     views: dict[str, View] = field(default_factory=dict)
     view_names: dict[View, str] = field(default_factory=dict)
     """The other way round."""
+
+    @property
+    def fusion(self) -> Fusion:
+        """Of the graph in this layout."""
+        return self.laid.fusion
 
     def composite(self, like: Composite | None = None) -> Composite:
         """All parts; kernels that are equal are shared. `like` says which family computes each of them."""
@@ -130,9 +193,11 @@ class _Composer:
             views=tuple(self.views.items()),
             flops=graph.flops,
             floor_bytes=graph.floor_bytes,
+            flops_by_unit=tuple(flops_by_unit(graph).items()),
             source_ops=tuple(node.op for node in self.fusion.live),
             input_bytes=tuple(_spanned(leaf.spec) for leaf in graph.inputs.values() if _is_copied(leaf)),
             output_bytes=tuple(graph.spec(ref.name).nbytes for ref in graph.outputs),
+            layout=self.laid.layout,
         )
 
     def _place(self) -> Scratch:
@@ -145,11 +210,22 @@ class _Composer:
             self.names[base] = f"r{number}"
         last = {name: place for place, item in enumerate(self.order) for name in _read(self.fusion, item)}
         tenants: list[Tenant] = []
+        results: dict[str, Buffer] = {}
         for place, item in enumerate(self.order):
             for name in (name for name in _made(item) if name not in self.names):
-                self.names[name] = f"t{len(tenants)}"
-                tenants.append(Tenant(self.names[name], graph.spec(name), place, last.get(name, place)))
-        return assigned(tenants)
+                self.names[name] = f"t{len(tenants) + len(results)}"
+                spec = graph.spec(name)
+                if isinstance(item, OpNode) and _stays(item):
+                    strides = None if spec.strides == row_major(spec.shape) else spec.strides
+                    results[self.names[name]] = Buffer(
+                        dtype=spec.dtype, shape=spec.shape, init="result", strides=strides
+                    )  # fmt: skip
+                    continue
+                # What is made at load time is there before the first part and after the last one.
+                lives = (-1, len(self.order)) if self._at_load_time(item) else (place, last.get(name, place))
+                tenants.append(Tenant(self.names[name], spec, *lives))
+        scratch = assigned(tenants)
+        return replace(scratch, buffers=scratch.buffers | results)
 
     def _in_place(self) -> dict[str, View]:
         """Results of libraries that lie in outputs of another shape."""
@@ -162,8 +238,17 @@ class _Composer:
     def _part(self, item: _Item) -> Part:
         if isinstance(item, OpNode):
             step = library_step(item, self.names[item.name], self._window)
-            return LibraryPart(step, item.flops, item.bytes_moved)
-        return self._kernel_part(item, self.fusion.region(item), [self.names[name] for name in item])
+            last = is_channels_last(item.out) or self._reads_channels_last(item)
+            work = convolved(self.fusion.graph, item, channels_last=last)
+            return LibraryPart(step, item.flops, item.bytes_moved, work)
+        part = self._kernel_part(item, self.fusion.region(item), [self.names[name] for name in item])
+        return replace(part, load_time=self._at_load_time(item))
+
+    def _reads_channels_last(self, node: OpNode) -> bool:
+        return any(is_channels_last(self.fusion.graph.spec(name)) for name in operands_of(node)[:1])
+
+    def _at_load_time(self, item: _Item) -> bool:
+        return not isinstance(item, OpNode) and self.laid.weights.issuperset(item)
 
     def _kernel_part(self, group: Group, region: OneRegion, outputs: Sequence[str]) -> KernelPart:
         """`outputs` are the plan's names of what the region calls out0, out1, ..."""
@@ -209,10 +294,10 @@ class _Composer:
     def _kernels(self, parts: list[Part]) -> tuple[Kernel, ...]:
         """The distinct kernels, the slots of those open that take a share of the estimate."""
         prices = self.fusion.prices
-        uses = [part.kernel for part in parts if isinstance(part, KernelPart)]
+        uses = [part.kernel for part in parts if isinstance(part, KernelPart) and not part.load_time]
         cost = [uses.count(number) * prices.of(region).us for number, region in enumerate(self.regions)]
         dearest = sorted(range(len(cost)), key=lambda number: -cost[number])[:_OPEN_KERNELS]
-        tunable = {number for number in dearest if cost[number] >= _OPEN_SHARE * sum(cost)}
+        tunable = {number for number in dearest if number in uses and cost[number] >= _OPEN_SHARE * sum(cost)}
         found = []
         for number, region in enumerate(self.regions):
             family = prices.of(region).family

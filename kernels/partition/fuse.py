@@ -38,6 +38,8 @@ class Fusion:
     live: Sequence[OpNode]
     libraries: frozenset[str] = frozenset()
     """Nodes that a library computes."""
+    begin_stored: frozenset[str] = frozenset()
+    """Nodes whose results are stored to begin with, beside those of the patterns for which that holds."""
     groups: list[Group] = field(default_factory=list)
     in_place: dict[str, str] = field(default_factory=dict)
     """Outputs that are the same memory as a library's result, seen with another shape: the library writes there."""
@@ -51,7 +53,7 @@ class Fusion:
         self.stored = set(self.libraries)
         self.in_place = reshaped_results(self.graph, self.libraries)
         wanted = {ref.name for ref in self.graph.outputs} - self.in_place.keys()
-        wanted |= {node.name for node in self.live if node.pattern in _BEGIN_STORED}
+        wanted |= {node.name for node in self.live if node.pattern in _BEGIN_STORED or node.name in self.begin_stored}
         for name in (name for node in anchors for name in operands_of(node)):
             wanted.add(window_of(self.graph, name, self.stored).base)
         order = [node.name for node in self.live]
@@ -123,8 +125,8 @@ class Fusion:
         readers = [group for group in self.groups if name in self.leaves(group, self.stored)]
         if not readers:
             return
-        before = self.us([*readers, (name,)], self.stored)
-        if self.us(readers, stored) <= before:
+        before, after = self.us([*readers, (name,)], self.stored), self.us(readers, stored)
+        if after <= before and after < inf:
             self.groups.remove((name,))
             self.stored = stored
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from warpsmith.kernels.indexing import row_major
 from warpsmith.kernels.opgraph import TensorSpec
 from warpsmith.kernels.records import Buffer, View
 
@@ -54,8 +55,8 @@ def assigned(tenants: Sequence[Tenant]) -> Scratch:
     buffers: dict[str, Buffer] = {}
     views: dict[str, View] = {}
     for number, room in enumerate(rooms):
-        if len(room.tenants) == 1:
-            only = room.tenants[0]
+        only = room.tenants[0]
+        if len(room.tenants) == 1 and only.spec.strides == row_major(only.spec.shape):
             buffers[only.name] = Buffer(dtype=room.dtype, shape=only.spec.shape)
             continue
         buffers[f"b{number}"] = Buffer(dtype=room.dtype, shape=(room.numel,))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from warpsmith.kernels.indexing import row_major
+from warpsmith.kernels.indexing import channels_last_strides, row_major
 from warpsmith.kernels.lowering.evaluator import names_in
 from warpsmith.kernels.lowering.space import output_strides
 from warpsmith.kernels.opgraph import GraphInput, NodeRef, OpGraph, OpNode, TensorSpec
@@ -16,16 +16,19 @@ def operands_of(node: OpNode) -> list[str]:
     return list(dict.fromkeys(names_in([*node.args, *node.kwargs.values()])))
 
 
-def laid_out(graph: OpGraph) -> OpGraph:
+def laid_out(graph: OpGraph, channels_last: Collection[str] = ()) -> OpGraph:
     """The graph with the layout in which each result will lie in memory: outputs in their own strides where those are
-    dense, all else in row-major order."""
+    dense, nodes of `channels_last` so that their channels are neighbours, all else in row-major order."""
     outputs = {ref.name: position for position, ref in reversed(list(enumerate(graph.outputs)))}
     indexed = replace(graph, node_index={node.name: node for node in graph.nodes})
 
     def placed(node: OpNode) -> OpNode:
         position = outputs.get(node.name)
         shape = node.out.shape
-        strides = row_major(shape) if position is None else output_strides(indexed, position)
+        if position is not None:
+            strides = output_strides(indexed, position)
+        else:
+            strides = channels_last_strides(shape) if node.name in channels_last else row_major(shape)
         return replace(node, out=TensorSpec(shape, strides, node.out.dtype))
 
     nodes = tuple(placed(node) for node in graph.nodes)

@@ -9,6 +9,7 @@ from warpsmith.kernels.errors import NotYetError
 from warpsmith.kernels.opgraph import OpGraph
 from warpsmith.kernels.rewrites.fold_affine import fold_affine
 from warpsmith.kernels.rewrites.linear_sum import linear_sum
+from warpsmith.kernels.rewrites.phases import phases
 from warpsmith.kernels.rewrites.pools import pool_first, pool_fold
 from warpsmith.kernels.rewrites.spatial_sum import spatial_sum
 from warpsmith.kernels.rewrites.unit_reductions import unit_reductions
@@ -39,7 +40,7 @@ class Rewrite:
 
 REWRITES: tuple[Rewrite, ...] = tuple(
     Rewrite(once.__name__, once)
-    for once in (linear_sum, spatial_sum, pool_first, pool_fold, fold_affine, unit_reductions)
+    for once in (linear_sum, spatial_sum, pool_first, pool_fold, fold_affine, unit_reductions, phases)
 )
 _BY_NAME = {rewrite.name: rewrite for rewrite in REWRITES}
 

@@ -35,11 +35,12 @@ from warpsmith.sandbox.cuda.bound import Bound, Launch, LaunchFailed, LaunchRefu
 from warpsmith.sandbox.cuda.deadline import launch_timeout_s as usual_timeout_s
 from warpsmith.sandbox.cuda.health import Health
 from warpsmith.sandbox.cuda.leftovers import Leftovers
-from warpsmith.sandbox.cuda.library import LibraryError, library_call
+from warpsmith.sandbox.cuda.library import LibraryError, library_call, library_result
 from warpsmith.sandbox.cuda.memory import hold_to_limit
 from warpsmith.sandbox.cuda.recording import Recording, Replayed, key_of
 from warpsmith.sandbox.cuda.scrub import Scrubber
 from warpsmith.sandbox.cuda.variables import Variables
+from warpsmith.sandbox.results import Results, result_names
 
 _torch_cuda: Any = torch.cuda
 """Not every release of torch types its streams and events."""
@@ -177,6 +178,7 @@ class LoadedCuda:
         self._parameters = parameters
         self._functions: dict[str, Any] = {}
         self._scratch: dict[str, torch.Tensor] = {}
+        self._own = [name for name in plan.buffers if name not in result_names(plan)]
         self._prepared: dict[str, torch.Tensor] = {}
         self._launched = False
         self._recording: Recording | None = None
@@ -238,8 +240,8 @@ class LoadedCuda:
         """Fills scratch as the plan wants it, on the current stream; module variables get their first contents back."""
         self._restore_variables()
         self._poison_recording(poison)
-        for name, buffer in self.plan.buffers.items():
-            self._bytes_of(name).fill_(0 if buffer.init == "zero" else poison)
+        for name in self._own:
+            self._bytes_of(name).fill_(0 if self.plan.buffers[name].init == "zero" else poison)
 
     def keep_prepared(self) -> None:
         """Copies what the load-time steps have written, for `refresh_scratch`."""
@@ -250,7 +252,7 @@ class LoadedCuda:
         restored, all other scratch poisoned."""
         self._restore_variables()
         self._poison_recording(poison)
-        for name in self.plan.buffers:
+        for name in self._own:
             kept = self._prepared.get(name)
             if kept is None:
                 self._bytes_of(name).fill_(poison)
@@ -288,7 +290,7 @@ class LoadedCuda:
 
     def _bind_steps(self, arguments: Mapping[str, Argument]) -> Bound:
         values: dict[str, Argument] = dict(arguments)
-        values |= {name: self._tensor_of(name) for name in self.plan.buffers}
+        values |= {name: self._tensor_of(name) for name in self._own}
         try:
             values = with_views(self.plan, values)
         except ValueError as error:
@@ -296,7 +298,11 @@ class LoadedCuda:
         zeroed = [self._bytes_of(name) for name, buffer in self.plan.buffers.items() if buffer.init == "zero"]
         prepare = [self._launcher(step, values) for step in self.plan.prepare]
         steps: list[Launch] = [buffer.zero_ for buffer in zeroed]
-        steps += [self._launcher(step, values) for step in self.plan.steps]
+        steps += Results(self.plan).launches(
+            self.plan.steps,
+            lambda step, there: self._launcher(step, {**values, **there}),
+            lambda step, there, like: library_result(step, {**values, **there}, like),
+        )
         return Bound(prepare, steps)
 
     def _launcher(self, step: KernelStep | LibraryStep, values: Mapping[str, Argument]) -> Launch:

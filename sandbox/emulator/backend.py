@@ -20,7 +20,7 @@ from warpsmith.sandbox.backend import (
     with_views,
 )
 from warpsmith.sandbox.cuda.arguments import ArgumentError, Parameter, pack
-from warpsmith.sandbox.cuda.library import LibraryError, library_call
+from warpsmith.sandbox.cuda.library import LibraryError, library_call, library_result
 from warpsmith.sandbox.emulator.grid import Disorder, Shape
 from warpsmith.sandbox.emulator.launch import DEFAULT_STEP_LIMIT, Run, run_kernel
 from warpsmith.sandbox.emulator.limits import check_scratch, check_step
@@ -29,6 +29,7 @@ from warpsmith.sandbox.emulator.program import Kernel, compile_kernel, parse_cac
 from warpsmith.sandbox.emulator.ptx import Module, PtxError, Refused, Variable
 from warpsmith.sandbox.emulator.regions import Region
 from warpsmith.sandbox.emulator.vectors import Array
+from warpsmith.sandbox.results import like, named_on
 
 REORDERED = "blocks ran in another order"
 """Note of a launch whose results may differ from those of the launch before for this reason alone."""
@@ -159,8 +160,7 @@ class LoadedEmulator:
         def run(steps: Iterable[KernelStep | LibraryStep], part: int) -> Failure | None:
             for number, step in enumerate(steps):
                 if isinstance(step, LibraryStep):
-                    library_call(step, values)()
-                    _mark_written(regions, values[step.out])
+                    self._call_library(step, values, regions)
                     continue
                 own = disorder and disorder.of_step(part, number)
                 found = self._launch_kernel(step, values, regions, poison, blocks, own)
@@ -177,6 +177,19 @@ class LoadedEmulator:
         failure = failure or run(self.plan.steps, 1)
         changed = [name for name, kept in before.items() if not torch.equal(kept, _raw(self._scratch[name][0]))]
         return failure or (load_time_changed(changed) if changed else None)
+
+    def _call_library(self, step: LibraryStep, values: dict[str, Argument], regions: list[Region]) -> None:
+        """Runs a library step. A result that stays where it is becomes a region of its own, with what lies on it."""
+        buffer = self.plan.buffers.get(step.out)
+        if buffer is None or buffer.init != "result":
+            library_call(step, values)()
+            _mark_written(regions, values[step.out])
+            return
+        found = library_result(step, values, like(buffer))()
+        size = found.numel() * found.element_size()
+        regions.append(Region(step.out, found.data_ptr(), size, tracked=True, keep=found))
+        regions[-1].mark_written()
+        values.update(named_on(step.out, found, self.plan.views))
 
     def _launch_kernel(
         self,
@@ -213,6 +226,8 @@ class LoadedEmulator:
         for what load-time steps have left, poisoned ones count as never written."""
         kept = set(load_time_buffers(self.plan)) if again else set()
         for name, buffer in self.plan.buffers.items():
+            if buffer.init == "result":
+                continue
             if name not in self._scratch:
                 dtype = SCRATCH_DTYPES[buffer.dtype]
                 tensor = torch.empty(buffer.shape, dtype=dtype)

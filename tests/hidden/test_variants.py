@@ -183,6 +183,20 @@ def get_inputs():
     assert drawn(loaded) == {shape: [None] for shape in CLASSES}
 
 
+def test_positions_stay_within_a_dimension_that_is_cut():
+    labels = torch.randint(0, 4096, (64,))
+    labels[0] = 4095
+    scores = torch.rand(64, 4096)
+    cut, kept = resized([scores, labels], [(32, 4093), None])
+    assert cut.shape == (32, 4093)
+    assert int(kept.max()) < 4093
+    # What was no position along it, a number of another range, is left alone.
+    counts = labels + 5000
+    assert torch.equal(resized([scores, counts], [(32, 4093), None])[1], counts)
+    # Nothing was cut.
+    assert torch.equal(resized([scores, labels], [(64, 8192), None])[1], labels)
+
+
 def test_resized_tensors_keep_values_order_in_memory_and_expansion():
     base = torch.arange(12.0).reshape(3, 4)
     cut, repeated, across, wide, number = resized(

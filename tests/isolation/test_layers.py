@@ -127,9 +127,12 @@ def test_what_a_problem_needs_can_be_read_and_is_named(tmp_path, monkeypatch):
     assert set(policy.folders) == {str(tmp_path), str(tmp_path / "work")}
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("WARPSMITH_READ", f"{tmp_path / 'data'}:/somewhere")
+    (tmp_path / "data" / "libnvrtc-builtins.so").touch()
+    monkeypatch.setenv("WARPSMITH_NVRTC", str(tmp_path / "data" / "own.so"))
     policy = runner_policy(target, ref, tmp_path / "cache")
     assert set(policy.folders) == {str(tmp_path / "work")}
     assert {str(tmp_path / "data"), "/somewhere", str(tmp_path / "linked.py")} <= set(policy.read)
+    assert {str(tmp_path / "data" / name) for name in ("own.so", "libnvrtc-builtins.so")} <= set(policy.read)
 
 
 def test_a_file_that_is_out_of_reach_is_named_with_the_remedy(tmp_path):

@@ -194,36 +194,32 @@ def test_those_that_time_nothing_share_a_device_until_somebody_waits_for_it_alon
 def test_a_suite_s_runs_share_a_gpu_and_others_have_it_whole(tmp_path, monkeypatch):
     monkeypatch.setenv("WARPSMITH_LOCKS", str(tmp_path))
     monkeypatch.setenv("WARPSMITH_GPU_SEATS", "2")
-    first, second, third, fourth, fifth, whole = (Lease("ab") for _ in range(6))
+    first, second, third, whole = (Lease("ab") for _ in range(4))
 
-    async def taken(lease, **how):
+    async def taken(lease, *, seats=1):
+        monkeypatch.setenv("WARPSMITH_GPU_TAKES", str(seats))
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(lease.take(None, **how), 0.15)
+            await asyncio.wait_for(lease.take(None), 0.15)
             return True
         return False
 
     async def go():
         assert await taken(first)
+        assert not await taken(third, seats=2)
+        # What waits for two has let go of the one that is free.
         assert await taken(second)
         assert not await taken(third)
-        # Who holds little for moments needs no seat.
-        assert await taken(third, place="none")
-        # Beside the seats there is room for one that holds more.
-        assert await taken(fourth, place="large")
-        assert not await taken(fifth, place="large")
         monkeypatch.delenv("WARPSMITH_GPU_SEATS")
         assert not await taken(whole)
-        for one in (first, second, third, fourth):
+        for one in (first, second):
             one.give_back()
         assert await taken(whole)
-        monkeypatch.setenv("WARPSMITH_GPU_SEATS", "1")
+        monkeypatch.setenv("WARPSMITH_GPU_SEATS", "2")
         assert not await taken(first)
         whole.give_back()
-        # With one seat, those that hold little still go side by side.
-        assert await taken(first)
+        # No more than there are.
+        assert await taken(first, seats=5)
         assert not await taken(second)
-        assert await taken(second, place="none")
-        assert await taken(third, place="none")
 
     asyncio.run(go())
     monkeypatch.setenv("WARPSMITH_GPU_SEATS", "none")

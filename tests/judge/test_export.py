@@ -205,3 +205,22 @@ def test_a_plan_without_a_graph_exports_nothing_of_one(layers):
     text = model_new(problem, spec.emit(spec.naive), arch="sm_90")
     assert not any(word in text for word in ("CUDAGraph", "threading", "weakref"))
     assert "capture_error_mode" in model_new(problem, spec.emit(spec.naive | {"launch": "graph"}), arch="sm_90")
+
+
+def test_a_result_that_stays_where_a_library_puts_it_is_read_there(tmp_path):
+    (tmp_path / "grows.py").write_text(
+        "import torch\nimport torch.nn as nn\n\n\nclass Model(nn.Module):\n    def __init__(self):\n"
+        "        super().__init__()\n        self.c = nn.ConvTranspose2d(3, 4, 3, bias=False)\n"
+        "        self.w = nn.Parameter(torch.rand(2, 64))\n\n    def forward(self, x):\n"
+        "        return self.c(x).flatten(1) @ self.w.t()\n\n\n"
+        "def get_inputs():\n    return [torch.rand(2, 3, 2, 2)]\n\n\ndef get_init_inputs():\n    return []\n"
+    )
+    problem = load_problem(str(tmp_path / "grows.py"))
+    spec = spec_for(COMPOSER, compose(capture(problem), model_for("sm_90")), model_for("sm_90"))
+    made = spec.emit(spec.naive)
+    assert [buffer.init for buffer in made.plan.buffers.values()] == ["result"]
+    exported = loaded_text(model_new(problem, made, arch="sm_90"))
+    model, x, out, cpu = exported["ModelNew"](), torch.rand(2, 3, 2, 2), torch.zeros(2, 2), torch.device("cpu")
+    assert model._scratch(cpu) == {}
+    model._enqueue(model._values([x], [out], cpu), cpu)
+    assert torch.allclose(out, exported["Model"].forward(model, x), atol=1e-5)

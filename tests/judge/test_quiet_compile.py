@@ -8,6 +8,7 @@ import torch
 from torch._dynamo.utils import counters
 
 from warpsmith.tools.measurement.contenders import compiled
+from warpsmith.tools.measurement.quiet_compile import Gate
 
 
 class Scaled(torch.nn.Module):
@@ -32,8 +33,14 @@ def test_what_is_compiled_in_turns_is_found_by_torch_compile(
         within = False
 
     torch._dynamo.reset()
-    made = compiled(module, "compile", (x,), turn)
+    gate = Gate(turn)
+    made = compiled(module, "compile", (x,), gate)
     assert not isinstance(made, str), made
+    assert turns == 3
+    # Who has the device already runs it without asking for a turn.
+    gate.open = True
+    with torch.no_grad():
+        torch.testing.assert_close(made(x), module(x))
     assert turns == 3
     torch._dynamo.reset()
     counters.clear()

@@ -86,7 +86,7 @@ MUTANTS = (
     ),
     Mutant(
         "only the quick kinds of input", "tools/verification/session.py",
-        'if level == "full" or kind.name in QUICK]', "if kind.name in QUICK]",
+        'if level == "full" or kind.name in quick]', "if kind.name in quick]",
         ("c15_epsilon_dropped", "c15_fixed_scale"),
     ),
     Mutant(

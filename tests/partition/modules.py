@@ -22,6 +22,16 @@ MODULES: dict[str, tuple[str, str, str]] = {
         "return self.pool(self.gn(self.a(x)).sigmoid()).mean(dim=(2, 3, 4))",
         "torch.randn(2, 2, 9, 8, 7)",
     ),
+    "transposed_convolutions": (
+        "self.a = nn.ConvTranspose2d(3, 5, 3, stride=2)\nself.b = nn.ConvTranspose2d(5, 4, 2, bias=False)",
+        "return torch.relu(self.b(torch.tanh(self.a(x)))).flatten(2)",
+        "torch.randn(2, 3, 4, 5)",
+    ),
+    "recurrent": (
+        "self.a = nn.LSTM(6, 5, 2, batch_first=True)\nself.b = nn.GRU(5, 4, bidirectional=True, batch_first=True)",
+        "y = self.b(self.a(x)[0])[0]\nreturn torch.tanh(y[:, -1]), y.sum(1)",
+        "torch.randn(3, 7, 6)",
+    ),
     "two_axes": ("pass", "return torch.softmax(x, dim=1).amax(dim=0)", "torch.randn(11, 13)"),
     "transposed": (
         "self.w = nn.Parameter(torch.randn(7, 9))",
@@ -78,7 +88,11 @@ MODULES: dict[str, tuple[str, str, str]] = {
 
 def written(folder: Path, name: str) -> Path:
     """The file of a module."""
-    constructor, forward, inputs = MODULES[name]
+    return module_file(folder, name, *MODULES[name])
+
+
+def module_file(folder: Path, name: str, constructor: str, forward: str, inputs: str) -> Path:
+    """The file of a module of one input, from the text of its parts."""
 
     def indented(text: str) -> str:
         return "\n".join(f"        {line}" for line in text.split("\n"))

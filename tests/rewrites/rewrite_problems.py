@@ -139,14 +139,29 @@ def unit_reductions(draw: random.Random) -> Text:
     return "pass", f"y = x.sum(1, keepdim=True)\n{lines}\nreturn y", f"torch.randn({rows}, 7)"
 
 
+def phases(draw: random.Random) -> Text:
+    rank = draw.randint(1, 3)
+    stride = [draw.randint(1, 3) for _ in range(rank)]
+    taps = [draw.randint(1, 5) for _ in range(rank)]
+    padding = [draw.randint(0, min(2, size - 1)) for size in taps]
+    more = [draw.randint(0, s - 1) for s in stride]
+    made = (
+        f"self.a = nn.ConvTranspose{rank}d(3, 4, {tuple(taps)}, stride={tuple(stride)}, padding={tuple(padding)}, "
+        f"output_padding={tuple(more)}, bias={draw.random() < 0.5})"
+    )
+    sizes = ", ".join(str(draw.randint(3, 6)) for _ in range(rank))
+    return made, "return torch.tanh(self.a(x))", f"torch.randn(2, 3, {sizes})"
+
+
 HOLDING: dict[str, Callable[[random.Random], Text]] = {
-    made.__name__: made for made in (linear_sum, spatial_sum, pool_first, pool_fold, fold_affine, unit_reductions)
+    made.__name__: made
+    for made in (linear_sum, spatial_sum, pool_first, pool_fold, fold_affine, unit_reductions, phases)
 }
 """By the name of the rewrite that holds."""
 
 _LINEAR = "self.a = nn.Linear(9, 7)\nself.b = nn.Linear(9, 7, bias=False)\nself.p = nn.Parameter(torch.randn(4, 7))"
 _CONV = "self.a = nn.Conv2d(2, 4, 3, stride=2)\nself.b = nn.Conv2d(2, 4, 3)\nself.c = nn.Conv2d(2, 4, 3, groups=2)"
-_TURNED = "self.a = nn.ConvTranspose2d(2, 4, 3, stride=2)\nself.b = nn.ConvTranspose2d(2, 4, 3, groups=2)"
+_TURNED = "self.a = nn.ConvTranspose2d(2, 4, 3, stride=2, dilation=2)\nself.b = nn.ConvTranspose2d(2, 4, 3, groups=2)"
 _ROWS, _IMAGE = "torch.randn(4, 9)", "torch.randn(2, 2, 9, 8)"
 
 LEFT_ALONE: dict[str, Text] = {
@@ -168,7 +183,7 @@ LEFT_ALONE: dict[str, Text] = {
     "a pool with its own divisor": (_CONV, "return F.avg_pool2d(self.b(x), 2, divisor_override=3)", _IMAGE),
     "a pool of squares": (_CONV, "y = self.b(x)\nreturn F.avg_pool2d(y * y, 2)", _IMAGE),
     "a greatest value of windows": (_CONV, "return F.max_pool2d(self.b(x), 2)", _IMAGE),
-    "strides out of step": (_TURNED, "return F.avg_pool2d(self.a(x), 3)", _IMAGE),
+    "strides out of step, and dilation": (_TURNED, "return F.avg_pool2d(self.a(x), 3)", _IMAGE),
     "transposed groups": (_TURNED, "return F.avg_pool2d(self.b(x), 2)", _IMAGE),
     "more than one element": ("pass", "return x.sum(1).exp()", _ROWS),
 }

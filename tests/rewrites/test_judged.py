@@ -50,6 +50,11 @@ OTHERS: dict[tuple[str, ...], Text] = {
         "return nn.functional.avg_pool2d(self.a(torch.relu(self.n(x))), 2)",
         "torch.randn(2, 6, 9, 8)",
     ),
+    ("phases",): (
+        "self.a = nn.ConvTranspose2d(3, 4, 3, stride=2, padding=1, output_padding=1)",
+        "return torch.tanh(self.a(x)) * 2",
+        "torch.randn(2, 3, 7, 6)",
+    ),
     ("fold_affine",): (
         "self.a = nn.Conv2d(3, 5, 3)\nself.n = nn.BatchNorm2d(5)",
         "return self.n(self.a(x)) * 2",

@@ -12,7 +12,6 @@ from warpsmith.app.display import QuietDisplay
 from warpsmith.app.suite.baselines import TimedFirst, measure
 from warpsmith.app.suite.desk import Desk
 from warpsmith.app.suite.problems import find_problems
-from warpsmith.app.suite.shares import Shares
 from warpsmith.app.suite.wire import BaselineJob, Setup
 from warpsmith.app.workbench import Bench
 from warpsmith.kernels.errors import UserError, WorkerDied
@@ -34,14 +33,14 @@ class Device:
 
     def __init__(self, **failures: str | Exception) -> None:
         self.failures = failures
-        self.asked: list[tuple[str, list[str], dict[str, str]]] = []
+        self.asked: list[tuple[str, list[str]]] = []
 
-    async def __call__(self, bench: Bench, job: str, modes: list[str], environment: dict[str, str]) -> Any:
-        self.asked.append((job, modes, environment))
+    async def __call__(self, bench: Bench, job: str, modes: list[str]) -> Any:
+        self.asked.append((job, modes))
         for failure in self.failures.values():
             if isinstance(failure, Exception):
                 raise failure
-        if job.startswith("compile_job"):
+        if job == "compile_job":
             return self.failures
         timed = [
             Timed(mode=mode, failure=str(self.failures[mode]))
@@ -73,7 +72,7 @@ def test_what_is_compiled_on_this_machine_is_not_compiled_again(desk: Desk, tmp_
     for _ in range(2):
         measure(job(tmp_path, "compile"), desk, QuietDisplay(), device)
     # Eager needs no compiler; what failed is tried again, what is done is done.
-    assert [asked[:2] for asked in device.asked] == [("compile_job", ["compile"])] * 2
+    assert device.asked == [("compile_job", ["compile"])] * 2
 
 
 def test_want_of_memory_is_no_verdict_before_the_whole_device_was_tried(desk: Desk, tmp_path: Path) -> None:
@@ -84,22 +83,7 @@ def test_want_of_memory_is_no_verdict_before_the_whole_device_was_tried(desk: De
     last = measure(job(tmp_path, "time", last=True), desk, QuietDisplay(), device)
     assert not last.short_of_memory
     assert {one.mode: one.failure is None for one in last.baselines} == {"eager": True, "compile": False}
-    assert device.asked[1] == ("time_job", ["compile"], {"WARPSMITH_GPU_MEMORY_GB": ""})
-
-
-def test_what_does_not_fit_into_little_memory_is_compiled_with_more(desk: Desk, tmp_path: Path) -> None:
-    desk.shares = Shares.of(150.0, seats=2, lanes=12)
-    assert [desk.shares.seat, desk.shares.small, desk.shares.large] == ["54.720", "1.200", "20.160"]
-    device = Device(compile="torch.compile failed: CUDA out of memory")
-    measure(job(tmp_path, "compile"), desk, QuietDisplay(), device)
-    assert device.asked == [
-        ("compile_job", ["compile"], {"WARPSMITH_GPU_MEMORY_GB": "1.200"}),
-        ("compile_job with more memory", ["compile"], {"WARPSMITH_GPU_MEMORY_GB": "20.160"}),
-    ]
-    # A module that torch.compile cannot take is no matter of memory.
-    device = Device(compile="torch.compile failed: graph break")
-    measure(job(tmp_path, "compile"), desk, QuietDisplay(), device)
-    assert len(device.asked) == 1
+    assert device.asked[1] == ("time_job", ["compile"])
 
 
 class Judge:
@@ -109,9 +93,7 @@ class Judge:
         self.failure = failure
         self.asked: list[list[str]] = []
 
-    async def time_baselines(self, modes: list[str], *, cold: list[str], timeout_s: float) -> list[Timed]:
-        # Eager is not compiled, and nothing else was here.
-        assert cold == [mode for mode in modes if mode != "eager"]
+    async def time_baselines(self, modes: list[str], *, timeout_s: float) -> list[Timed]:
         self.asked.append(list(modes))
         if self.failure is not None:
             raise self.failure

@@ -9,12 +9,13 @@ from typing import Any
 
 from torch.utils import _pytree as pytree
 
-from warpsmith.kernels.errors import EnvironmentError_
 from warpsmith.kernels.problem import ProblemRef, load_ref
 from warpsmith.kernels.records import Failure, Record
-from warpsmith.tools.measurement.baseline_records import EAGER, MAX_AUTOTUNE
+from warpsmith.tools.measurement.baseline_records import COMPILE, EAGER, MAX_AUTOTUNE, REDUCE_OVERHEAD
 from warpsmith.tools.measurement.contenders import Contender, compiled, module_contenders, stage_for
+from warpsmith.tools.measurement.quiet_compile import Gate
 from warpsmith.tools.measurement.sampling import Sampler
+from warpsmith.tools.measurement.statistics import half_width, speedup
 from warpsmith.tools.measurement.timing import SHORT_US
 from warpsmith.tools.target import Target
 from warpsmith.tools.verification import oracle
@@ -25,6 +26,8 @@ ROUNDS = 15
 _ROUNDS_S = 1.5
 """Rounds end after this, however few they are: a module of 100 ms is told well enough by five."""
 _LEAST_ROUNDS = 3
+_CLOSE_ROUNDS, _CLOSE = 5, 0.01
+"""They end after so many where the ratio to eager is known to a per cent, or eager's own samples lie so close."""
 MEMORY = "out of memory"
 
 
@@ -57,33 +60,34 @@ def compile_job(payload: Mapping[str, Any]) -> dict[str, str]:
             with turn():
                 found[mode] = compiled(instance.module, mode, arguments)
         elif mode != EAGER:
-            found[mode] = compiled(instance.module, mode, arguments, turn)
+            found[mode] = compiled(instance.module, mode, arguments, Gate(turn))
     return {mode: text for mode, text in found.items() if isinstance(text, str)}
 
 
 def time_job(payload: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Payload: `problem`, `target`, `modes`, `cold`. Times each mode next to eager while no other process of ours uses
-    the device; `cold` ones are compiled before, while others may. Gives a Timed for each."""
-    session, inputs = _opened(payload)
-    arguments = pytree.tree_unflatten(list(inputs.inputs), inputs.instance.structure)
-    for mode in payload.get("cold", ()):
-        compiled(inputs.instance.module, mode, arguments, partial(session.alone, shared=True))
-    del arguments
-    found = []
-    for mode in payload["modes"]:
-        # One turn a mode: others time theirs in between.
-        with session.alone():
-            found.append(_timed(session, inputs, mode))
-    return [one.model_dump(mode="json") for one in found]
-
-
-def _opened(payload: Mapping[str, Any]) -> tuple[Session, InputSet]:
+    """Payload: `problem`, `target`, `modes`. Times each mode next to eager while no other process of ours uses the
+    device; compilers run before, while others may time something. Gives a Timed for each."""
     session = session_for(payload)
     with session.alone(shared=True):
-        inputs = session.input_set("shipped") or session.input_set("normal")
-    if inputs is None:
-        raise EnvironmentError_(f"the module gives no usable result on this device: {session.dropped}")
-    return session, inputs
+        inputs = session.bare_set()
+    found = []
+    for mode in payload["modes"]:
+        found.append(_timed(session, inputs, mode).model_dump(mode="json"))
+        _let_go(session, mode)
+    session.stages.clear()
+    return found
+
+
+def _let_go(session: Session, mode: str) -> None:
+    """Gives back the memory of a mode that no candidate is timed beside."""
+    if mode != COMPILE:
+        session.compiled.pop(mode, None)
+    if mode == REDUCE_OVERHEAD:
+        from torch._inductor.cudagraph_trees import reset_cudagraph_trees
+
+        # Its graphs keep inputs and outputs of their own for as long as the process lives.
+        reset_cudagraph_trees()
+        oracle.return_memory()
 
 
 def _contender(session: Session, inputs: InputSet, mode: str) -> Contender | str:
@@ -94,16 +98,18 @@ def _contender(session: Session, inputs: InputSet, mode: str) -> Contender | str
 
 def _timed(session: Session, inputs: InputSet, mode: str) -> Timed:
     """One mode in rounds with eager: two samples of each a round, in order and in reverse."""
-    began = time.perf_counter()
+    began = time.perf_counter() - session.waited_s
     contender = _contender(session, inputs, mode)
-    compile_s = time.perf_counter() - began if mode != EAGER else 0.0
+    compile_s = time.perf_counter() - session.waited_s - began if mode != EAGER else 0.0
     if isinstance(contender, str):
         return Timed(mode=mode, failure=contender, compile_s=compile_s)
     eager = _contender(session, inputs, EAGER)
     assert isinstance(eager, Contender)
     pair = [contender] if mode == EAGER else [contender, eager]
-    sampler = Sampler(session.cuda(), pair, stage_for(session, inputs, short=False), health=session.cuda().health)
-    failure = _sampled(session, inputs, sampler)
+    # One turn a mode: others time theirs in between.
+    with session.alone():
+        sampler = Sampler(session.cuda(), pair, stage_for(session, inputs, short=False), health=session.cuda().health)
+        failure = _sampled(session, inputs, sampler)
     samples = sampler.samples
     if failure is not None or not samples.get(mode):
         why = failure.message if failure is not None else "; ".join(sampler.notes) or "no sample was taken"
@@ -134,9 +140,20 @@ def _sampled(session: Session, inputs: InputSet, sampler: Sampler) -> Failure | 
     deadline = time.perf_counter() + _ROUNDS_S
     for turn in range(ROUNDS):
         failure = sampler.round()
-        if failure is not None or (turn + 1 >= _LEAST_ROUNDS and time.perf_counter() > deadline):
+        late = turn + 1 >= _LEAST_ROUNDS and time.perf_counter() > deadline
+        if failure is not None or late or (turn + 1 >= _CLOSE_ROUNDS and _settled(sampler)):
             break
     return failure
+
+
+def _settled(sampler: Sampler) -> bool:
+    """Whether more rounds would tell nothing new."""
+    first, *others = sampler.samples.values()
+    if not first:
+        return False
+    if not others:
+        return max(first) - min(first) < _CLOSE * min(first)
+    return all(half_width(speedup(values, first)) < _CLOSE for values in others)
 
 
 def out_of_memory(found: Sequence[Timed]) -> bool:

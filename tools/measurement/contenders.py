@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,7 +13,8 @@ from torch.utils import _pytree as pytree
 from warpsmith.kernels.records import Failure
 from warpsmith.sandbox.cuda.backend import LoadedCuda
 from warpsmith.sandbox.cuda.memory import free_bytes
-from warpsmith.tools.measurement.quiet_compile import Turn, in_turns
+from warpsmith.tools.measurement.baseline_records import MAX_AUTOTUNE
+from warpsmith.tools.measurement.quiet_compile import Gate, in_turns
 from warpsmith.tools.measurement.stage import (
     FEW_PLACES,
     MASTERS,
@@ -64,7 +66,7 @@ def stage_for(session: Session, inputs: InputSet, *, short: bool) -> Stage:
     # A run of eager, or of what stands for it, has to fit beside the stage, and a candidate's scratch.
     beside = max(0, (session.memory.eager_bytes or 0) - given) + session.scratch_bytes
     beside += flush_bytes(backend.torch_device)
-    session.make_room(places * size + beside)
+    session.make_room(places * size + beside, timed=inputs)
     room = _room(session) - beside
     tensors = places * (sum(isinstance(one, torch.Tensor) for one in inputs.inputs) + len(inputs.layouts))
     slack = slack_for(tensors, room)
@@ -126,7 +128,7 @@ def candidate_contender(name: str, loaded: LoadedCuda, inputs: InputSet) -> Cont
 
 def module_contenders(session: Session, inputs: InputSet, names: Sequence[str]) -> tuple[list[Contender], list[str]]:
     """Eager and compiled forms of the problem's own module. One that does not work is left out with a
-    note."""
+    note. To be called without the device's turn: compilers take seconds, in which others can time something."""
     structure = inputs.instance.structure
     first = pytree.tree_unflatten(list(inputs.inputs), structure)
     found: list[Contender] = []
@@ -160,16 +162,28 @@ def _module(session: Session, inputs: InputSet, name: str, arguments: Any) -> An
     if name not in session.compiled:
         # Its outputs, and where it replays a graph, inputs and outputs of its own.
         session.make_room(2 * (session.memory.eager_bytes or 0))
-        session.compiled[name] = compiled(inputs.instance.module, name, arguments)
+        session.compiled[name] = _compiled_quietly(session, inputs, name, arguments)
     return session.compiled[name]
 
 
-def compiled(module: torch.nn.Module, name: str, arguments: Any, turn: Turn | None = None) -> Any:
-    """The module under a mode of torch.compile, warmed up, or the reason why there is none. With `turn`, compiled while
+def _compiled_quietly(session: Session, inputs: InputSet, name: str, arguments: Any) -> Any:
+    if name == MAX_AUTOTUNE:
+        # It measures while it compiles.
+        with session.alone():
+            return compiled(inputs.instance.module, name, arguments)
+    gate = Gate(partial(session.alone, shared=True))
+    made = compiled(inputs.instance.module, name, arguments, gate)
+    # From here on it is run by those who have the device to themselves.
+    gate.open = True
+    return made
+
+
+def compiled(module: torch.nn.Module, name: str, arguments: Any, gate: Gate | None = None) -> Any:
+    """The module under a mode of torch.compile, warmed up, or the reason why there is none. With `gate`, compiled while
     others time something: its runs wait for their turn on the device."""
     mode = "default" if name == "compile" else name
     try:
-        made = torch.compile(module, backend=in_turns(mode, turn)) if turn else torch.compile(module, mode=mode)
+        made = torch.compile(module, backend=in_turns(mode, gate)) if gate else torch.compile(module, mode=mode)
         with torch.no_grad():
             for _ in range(3):
                 made(*arguments)

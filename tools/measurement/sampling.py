@@ -23,8 +23,8 @@ Check = Callable[[Stage, int], Failure | None]
 """Judges the outputs of the first contender at a place."""
 
 _torch_cuda: Any = torch.cuda
-_LONG_US = 10_000.0
-"""One probe of a kernel this long tells enough."""
+_LONG_US = 200.0
+"""One probe of a kernel this long tells that it needs no graph."""
 _STEADY = 0.03
 _CHECKS, _CHECKED_WITHIN = 3, 40
 """So many of the first samples are checked."""
@@ -42,9 +42,10 @@ class Sampler:
         stage: Stage,
         *,
         check: Check | None = None,
+        checks: int = _CHECKS,
         health: Health | None = None,
     ) -> None:
-        """`check` is asked about samples of the first contender that chance picks."""
+        """`check` is asked about so many samples of the first contender, which chance picks."""
         self.backend = backend
         self.contenders = tuple(contenders)
         self.samples: dict[str, list[float]] = {contender.name: [] for contender in contenders}
@@ -57,7 +58,9 @@ class Sampler:
         self._check = check
         self._health = health
         self._chance = random.SystemRandom()
-        self._due = set(self._chance.sample(range(_CHECKED_WITHIN), _CHECKS)) if check else set()
+        self._due = set(self._chance.sample(range(_CHECKED_WITHIN), checks)) if check else set()
+        self._left: int | None = None
+        """Where the outputs of the last look lie."""
         self._taken = self._rounds = 0
         self._runs: dict[str, Run] = {}
         self._graphs: dict[str, Callable[[], object]] = {}
@@ -146,10 +149,19 @@ class Sampler:
         return None
 
     def last_look(self) -> Failure | None:
-        """One more run of the first contender, whose outputs are checked: it cannot be told from a timed one."""
-        self._due = {self._taken}
-        sample = self._sample(self.contenders[0])
-        return sample if isinstance(sample, Failure) else None
+        """One more run of the first contender, which it cannot tell from a timed one; `inspect` judges what it left."""
+        self._due = set()
+        sample = self._sample(self.contenders[0], judged=True)
+        if isinstance(sample, Failure):
+            return sample
+        self._left = self._stage.judged_place()
+        return None
+
+    def inspect(self) -> Failure | None:
+        """Checks the outputs of the last look. Nothing is timed, so the device may be shared."""
+        if self._left is None or self._check is None:
+            return None
+        return self._check(self._stage, self._left) or self.contenders[0].damage()
 
     def overhead_us(self) -> float | Failure:
         """What events around one empty kernel read, the median of a few: the first launch may load its code."""
@@ -174,8 +186,8 @@ class Sampler:
             self._runs[contender.name] = contender.bind(self._stage)
         return self._runs[contender.name]
 
-    def _sample(self, contender: Contender) -> float | Failure:
-        """Microseconds of one run; checked where chance wants it."""
+    def _sample(self, contender: Contender, *, judged: bool = False) -> float | Failure:
+        """Microseconds of one run; checked where chance wants it, with the judged contents then and with `judged`."""
         checked = contender is self.contenders[0] and self._taken in self._due
         self._taken += contender is self.contenders[0]
         if not self._graphs:
@@ -187,7 +199,7 @@ class Sampler:
             run = partial(self._all_places, bound)
 
         def prepare() -> None:
-            self._stage.restore(judged=checked)
+            self._stage.restore(judged=checked or judged)
             contender.refresh(1 + self._chance.randrange(0xFF))
             # Baselines are trusted: only before a candidate must nothing of theirs be left.
             self._stage.clean(forget=contender.foreign)

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from warpsmith.kernels.records import CompileReport, Failure, LaunchPlan, Record, Speedup, TimingReport
-from warpsmith.sandbox.backend import scratch_bytes
 from warpsmith.sandbox.cuda.health import LIMITED, SLOWED
 from warpsmith.tools.lease import companions
 from warpsmith.tools.measurement.contenders import Contender, candidate_contender, module_contenders, stage_for
@@ -24,9 +23,11 @@ CANDIDATE = "candidate"
 SHORT_US = 20.0
 """Kernels below this are timed by replaying a CUDA graph of many launches: events alone would add to
 them."""
-_EARLY_STOP = 3.0
+_EARLY_STOP = 1.3
 _MIN_PAIRS, _MAX_PAIRS = 30, 100
 _SCREEN_SAMPLES = 10
+_SCREEN_LEAST, _SCREEN_CLOSE = 4, 0.01
+"""Screening ends with this many samples where they lie within a per cent."""
 NULL_BUDGET_S = 0.4
 """For timing a baseline against itself."""
 _ENOUGH = 0.01
@@ -40,7 +41,7 @@ class TimingRequest(Record):
     baselines: tuple[str, ...] = ("eager", "compile")
     """`eager`, or modes of torch.compile: `compile` (default mode), `max-autotune`, `reduce-overhead`."""
     incumbent_us: float | None = None
-    """Screening stops early on a candidate three times slower than this."""
+    """Screening stops early on a candidate that is slower than this by a third."""
     budget_s: float = 0.6
     """Sampling ends after this, however wide the interval is."""
     warmup_s: float = 0.05
@@ -97,27 +98,31 @@ def time_candidate(session: Session, plan: LaunchPlan, report: CompileReport, re
     backend = session.cuda()
     began = time.perf_counter() - session.waited_s
     with session.alone(shared=True):
-        inputs = session.input_set("shipped") or session.input_set("normal")
+        inputs = session.timed_set("full" if request.level == "full" else "quick")
     if inputs is None:
         lacking = Failure(stage="infrastructure", kind="no_reference", message="no inputs to time on")
         return Samples(device=backend.label, method="none", samples={}, failure=lacking)
-    session.scratch_bytes = scratch_bytes(plan)
+    session.expect(plan)
     own = candidate_contender(CANDIDATE, backend.load(report, plan), inputs)
     notes: list[str] = []
     others: list[Contender] = []
     baselines_s = 0.0
+    if request.level == "full":
+        before = time.perf_counter() - session.waited_s
+        others, notes = module_contenders(session, inputs, request.baselines)
+        baselines_s = time.perf_counter() - session.waited_s - before
     with session.alone():
-        # torch.compile runs what it makes, which would disturb what another process times.
-        if request.level == "full":
-            before = time.perf_counter()
-            others, notes = module_contenders(session, inputs, request.baselines)
-            baselines_s = time.perf_counter() - before
         stage = stage_for(session, inputs, short=False)
         notes += [_IN_PLACE] if stage.in_place else []
-        sampler = Sampler(backend, [own, *others], stage, check=_checker(inputs), health=backend.health)
+        # Screening is no verdict: its last run is looked at, and no chance one beside it.
+        checks = {} if request.level == "full" else {"checks": 0}
+        sampler = Sampler(backend, [own, *others], stage, check=_checker(inputs), health=backend.health, **checks)
         del stage
         failure, overhead = _measure(session, inputs, sampler, request)
-    if failure is None and inputs.changed():
+    with session.alone(shared=True):
+        failure = failure or sampler.inspect()
+        changed = failure is None and bool(inputs.changed())
+    if changed:
         failure = Failure(stage="time", kind="inputs_changed", message="parameters were changed while timing")
     return Samples(
         device=backend.label, method=sampler.method, failure=failure,
@@ -182,7 +187,9 @@ def _sample(sampler: Sampler, request: TimingRequest) -> Failure | None:
     while True:
         failure = sampler.round()
         slow = bool(taken) and request.incumbent_us is not None and min(taken) > _EARLY_STOP * request.incumbent_us
-        if failure is not None or len(taken) >= _SCREEN_SAMPLES or slow or time.perf_counter() > deadline:
+        close = len(taken) >= _SCREEN_LEAST and max(taken) - min(taken) < _SCREEN_CLOSE * min(taken)
+        enough = close or len(taken) >= _SCREEN_SAMPLES
+        if failure is not None or enough or slow or time.perf_counter() > deadline:
             return failure
 
 

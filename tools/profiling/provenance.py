@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from warpsmith.kernels.records import CompileReport, Failure, LaunchPlan, LibraryStep, Provenance, Record
-from warpsmith.sandbox.backend import scratch_bytes
 from warpsmith.sandbox.cuda.arguments import ArgumentError
 from warpsmith.sandbox.cuda.backend import CudaBackend, LoadedCuda
 from warpsmith.sandbox.cuda.bound import Bound, Launch, LaunchRefused
@@ -78,7 +77,7 @@ def sample_steps(session: Session, plan: LaunchPlan, report: CompileReport) -> S
         lacking = Failure(stage="infrastructure", kind="no_reference", message="no inputs to profile on")
         return StepSamples(device=backend.label, rows=(), empty=(), failure=lacking)
     loaded = backend.load(report, plan)
-    session.scratch_bytes = scratch_bytes(plan)
+    session.expect(plan)
     rows: list[tuple[float, ...]] = []
     empty: list[float] = []
     failure: Failure | None = None

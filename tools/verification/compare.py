@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from warpsmith.tools.verification.batches import Rowwise
+from warpsmith.tools.verification.fused import Piece, Rule, fused_on
 from warpsmith.tools.verification.memory import budget_of
 from warpsmith.tools.verification.sealed import Sealed, piece_of
 
@@ -179,15 +180,7 @@ class _Errors:
 def yardstick(reference: Truth, eager: torch.Tensor) -> Yardstick:
     """Measures eager against float64. Both hold the same shape; the reference may lie on another device."""
     count = max(1, reference.numel())
-    square = ulp_square = ulp_max = nonfinite = 0.0
-    for truth, value in aligned_chunks(reference, eager):
-        rounded = truth.to(value.dtype).double()
-        finite = rounded.isfinite()
-        usable = torch.where(finite, rounded, 0).abs_()
-        step = _ulp(usable, value.dtype)
-        sums = torch.stack([usable.square().sum(), step.square().sum(), step.max(), (~finite).sum().double()]).tolist()
-        square, ulp_square = square + sums[0], ulp_square + sums[1]
-        ulp_max, nonfinite = max(ulp_max, sums[2]), nonfinite + sums[3]
+    square, ulp_square, ulp_max, nonfinite = _measured(reference, eager)
     rms = math.sqrt(square / count)
     coarse = LIMITS[eager.dtype].everywhere
     errors = _errors(
@@ -207,6 +200,28 @@ def yardstick(reference: Truth, eager: torch.Tensor) -> Yardstick:
         step_max=max(errors.step_largest, 0.5),
         missed=Missed(errors.gross, errors.every),
     )
+
+
+def _measured(reference: Truth, value: torch.Tensor) -> list[float]:
+    """Of the reference rounded to the dtype of `value`: sum of squares, sum of squared units in the last place and the
+    largest of those over finite elements; number of the others."""
+    kernels = fused_on(value.device, reference.dtype, value.dtype)
+    if kernels is not None:
+        return kernels.measure(_fused_pieces(reference, value), value.dtype)
+    found = [0.0] * 4
+    for truth, chunk in aligned_chunks(reference, value):
+        rounded = truth.to(chunk.dtype).double()
+        finite = rounded.isfinite()
+        usable = torch.where(finite, rounded, 0).abs_()
+        step = _ulp(usable, chunk.dtype)
+        sums = torch.stack([usable.square().sum(), step.square().sum(), step.max(), (~finite).sum().double()])
+        found = _added(found, sums.tolist(), largest=(2,))
+    return found
+
+
+def _added(found: list[float], more: list[float], largest: tuple[int, ...]) -> list[float]:
+    """Sums, or at the positions `largest` maxima, of two pieces together."""
+    return [max(a, b) if n in largest else a + b for n, (a, b) in enumerate(zip(found, more, strict=True))]
 
 
 def compare(
@@ -300,11 +315,11 @@ def numbered_chunks(reference: Truth, value: torch.Tensor) -> Iterator[tuple[int
 
 def difference(one: torch.Tensor, other: torch.Tensor) -> float:
     """Rms of the differences of two results, over elements finite in both."""
-    square = 0.0
+    square = torch.zeros((), dtype=torch.float64, device=other.device)
     for first, second in aligned_chunks(one, other):
         apart = first.double().sub_(second)
-        square += float(torch.where(apart.isfinite(), apart, 0).square_().sum())
-    return math.sqrt(square / max(1, one.numel()))
+        square += torch.where(apart.isfinite(), apart, 0).square_().sum()
+    return math.sqrt(float(square) / max(1, one.numel()))
 
 
 def _errors(
@@ -319,6 +334,11 @@ def _errors(
     """Error sums of `value`. `bounds` (absolute, relative) also counts the elements beyond them, `smallest` also takes
     errors in units in the last place, of elements no smaller than that; `miss` also counts elements that are off by
     more than that share of their own value."""
+    faint = rms * torch.finfo(value.dtype).eps
+    kernels = fused_on(value.device, reference.dtype, value.dtype)
+    if kernels is not None:
+        rule = Rule(bounds, smallest, miss, _least(value.dtype), faint)
+        return _Errors(*kernels.errors(_fused_pieces(reference, value), value.dtype, rule))
     found = [0.0] * 8
     for truth, chunk in aligned_chunks(reference, value):
         rounded = truth.to(chunk.dtype).double()
@@ -336,7 +356,7 @@ def _errors(
         if miss is not None:
             missed = (error > size * miss).logical_and_(size > _least(chunk.dtype))
             every = missed.sum().double()
-            gross = missed.logical_and_(error > rms * torch.finfo(chunk.dtype).eps).sum().double()
+            gross = missed.logical_and_(error > faint).sum().double()
         if bounds is not None:
             beyond = (error > size.mul_(bounds[1]).add_(bounds[0])).sum().double()
         if smallest is not None:
@@ -344,11 +364,22 @@ def _errors(
             step_square, step_largest = steps.square().sum(), steps.max()
         sums = torch.stack(
             [error.square().sum(), error.max(), beyond, bad.sum().double(), step_square, step_largest, gross, every]
-        ).tolist()
-        found = [
-            max(a, b) if position in (1, 5) else a + b for position, (a, b) in enumerate(zip(found, sums, strict=True))
-        ]
+        )
+        found = _added(found, sums.tolist(), largest=(1, 5))
     return _Errors(*found)
+
+
+def _fused_pieces(reference: Truth, value: torch.Tensor) -> Iterator[Piece]:
+    """Both at once where they lie in the same order on one device, else their aligned pieces."""
+    if value.is_contiguous() and reference.device == value.device:
+        if isinstance(reference, Sealed) and reference.key is not None:
+            yield Piece(reference.memory, value.resolve_neg().view(-1), reference.key)
+            return
+        if isinstance(reference, torch.Tensor) and reference.is_contiguous():
+            yield Piece(reference.resolve_neg().view(-1), value.resolve_neg().view(-1))
+            return
+    for truth, chunk in aligned_chunks(reference, value):
+        yield Piece(truth.resolve_neg().contiguous(), chunk.resolve_neg().contiguous())
 
 
 def _least(dtype: torch.dtype) -> float:

@@ -111,6 +111,13 @@ class SetMaker:
         """Another draw of the shipped distribution, for timing."""
         return self.instances.fresh_inputs(new_seed() + turn)
 
+    def bare(self) -> InputSet:
+        """The shipped inputs with nothing to judge by: what is trusted can be timed on them. UserError where the module
+        cannot be run."""
+        instance = self.instances.shipped
+        shipped = next(one for one in KINDS if one.draw is None)
+        return InputSet(shipped, instance, instance.fresh_inputs(new_seed()), (), (), (), {}, ())
+
     def another(self, made: InputSet) -> list[Any]:
         """Other inputs of the same kind for the same module."""
         return draw_inputs(made.kind, made.instance, self.instances.domains, seed=new_seed())
@@ -184,6 +191,8 @@ class SetMaker:
             return f"undefined for these values ({error})"
         if [layout.shape for layout in produced.layouts] != [tuple(value.shape) for value in reference.outputs]:
             return "float64 gives outputs of other shapes"
+        if not kind.judged and self._crowds_out(reference.outputs, produced.layouts):
+            return "it would not be judged, and memory is short"
         measures = self._measures(kind, instance, inputs, reference.outputs, produced)
         refusal = self._refused(kind, [one for one in measures if isinstance(one, Yardstick)])
         if refusal is not None:
@@ -258,9 +267,7 @@ class SetMaker:
     ) -> tuple[tuple[Truth, ...], tuple[Yardstick | ExactYardstick, ...]]:  # fmt: skip
         """What stays of references and of eager's integers: sealed where candidates could read it, in host memory where
         a candidate's outputs would not fit beside it."""
-        # Elements that do not lie in order are copied to be sealed.
-        copies = sum(one.nbytes for one in outputs if isinstance(one, torch.Tensor) and not one.is_contiguous())
-        if not self.memory.allows(copies + sum(layout.bytes for layout in layouts) + self.memory.working):
+        if self._crowds_out(outputs, layouts):
             outputs = tuple(value if isinstance(value, Rowwise) else value.cpu() for value in outputs)
         if not self.sealed:
             return outputs, measures
@@ -276,6 +283,12 @@ class SetMaker:
             for one in measures
         )
         return kept, exact
+
+    def _crowds_out(self, outputs: Sequence[torch.Tensor | Rowwise], layouts: Sequence[Layout]) -> bool:
+        """Whether references on the device leave no room for a candidate's outputs."""
+        # Elements that do not lie in order are copied to be sealed.
+        copies = sum(one.nbytes for one in outputs if isinstance(one, torch.Tensor) and not one.is_contiguous())
+        return not self.memory.allows(copies + sum(layout.bytes for layout in layouts) + self.memory.working)
 
 
 def _yardsticks(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
+from warpsmith.tools.verification.fused import fused_on
 from warpsmith.tools.verification.memory import budget_of
 
 _PIECE = 1 << 22
@@ -27,7 +28,8 @@ class Sealed:
         is noise then."""
         self.shape = tensor.shape
         self.dtype = tensor.dtype
-        self._key = int.from_bytes(os.urandom(7), "big")
+        self._key = int.from_bytes(os.urandom(8), "big")
+        self._kernels = fused_on(tensor.device)
         flat = tensor.reshape(-1)
         raw = flat.view(torch.uint8) if flat.numel() else torch.empty(0, dtype=torch.uint8, device=tensor.device)
         self._bytes = raw.numel()
@@ -39,8 +41,12 @@ class Sealed:
         else:
             self._words = torch.zeros(-(-self._bytes // 8), dtype=torch.int64, device=tensor.device)
             self._words.view(torch.uint8)[: self._bytes].copy_(raw)
-        for start, stop, stream in self._streams(0, self._words.numel()):
-            self._words[start:stop].bitwise_xor_(stream)
+        self._cover(self._words, 0)
+
+    @property
+    def key(self) -> int | None:
+        """Of the stream that kernels open elements by while they read them; None where only `piece` opens them."""
+        return None if self._kernels is None else self._key
 
     @property
     def memory(self) -> torch.Tensor:
@@ -71,14 +77,21 @@ class Sealed:
         stop = min(stop, self.numel())
         first, last = start * size // 8, -(-stop * size // 8)
         opened = self._words[first:last].clone()
-        for begin, end, stream in self._streams(first, last):
-            opened[begin - first : end - first].bitwise_xor_(stream)
+        self._cover(opened, first)
         raw = opened.view(torch.uint8)[start * size - first * 8 : stop * size - first * 8]
         return raw.view(self.dtype) if raw.storage_offset() % size == 0 else raw.clone().view(self.dtype)
 
     def opened(self) -> torch.Tensor:
         """The whole tensor, row-major."""
         return self.piece(0, self.numel()).view(self.shape)
+
+    def _cover(self, words: torch.Tensor, first: int) -> None:
+        """Seals words that `first` others come before, or opens them, in place."""
+        if self._kernels is not None:
+            self._kernels.seal(words, first, self._key)
+            return
+        for begin, end, stream in self._streams(first, first + words.numel()):
+            words[begin - first : end - first].bitwise_xor_(stream)
 
     def _streams(self, first: int, last: int) -> Iterator[tuple[int, int, torch.Tensor]]:
         """Key stream by piece of the words from `first` to `last`: begin, end, words."""

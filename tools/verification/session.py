@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from warpsmith.kernels.problem import Problem, ProblemRef, load_ref
-from warpsmith.kernels.records import Speedup
-from warpsmith.sandbox.backend import Backend
+from warpsmith.kernels.records import LaunchPlan, Speedup
+from warpsmith.sandbox import process
+from warpsmith.sandbox.backend import Backend, scratch_bytes
 from warpsmith.sandbox.cuda.memory import total_bytes
 from warpsmith.tools.target import Target
 from warpsmith.tools.verification import oracle
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from warpsmith.tools.measurement.stage import Stage
 
 Level = Literal["quick", "full"]
+_RUINED = "CUDA error"
+"""In what torch raises of a context that cannot be used any more; want of memory is told otherwise."""
 _RENEWAL_S = 0.05
 """Seconds a full verdict may spend on inputs that no verdict has seen."""
 _WORKING_COPIES = 3
@@ -60,6 +63,8 @@ class Session:
     """Spent waiting for the device, all in all."""
     null_test: Speedup | None = None
     """A baseline timed against itself, once a process."""
+    _single: bool = False
+    """Whether screening has one kind of inputs alone, as two sets do not fit beside each other."""
 
     def __post_init__(self) -> None:
         device = self.backend.torch_device
@@ -85,9 +90,13 @@ class Session:
             # The maker would make the set for itself and let it go.
             self.input_set(SHIPPED, level)
         made = self._made(next(kind for kind in KINDS if kind.name == name))
-        if made is not None and self._roomy(made):
+        if made is not None and (self._roomy(made) or self._alone_fits(name, level, made)):
             self._sets[level, name] = made
         return made
+
+    def keeps(self, name: str, level: Level) -> bool:
+        """Whether the set of a kind is there for the next candidate."""
+        return (level, name) in self._sets
 
     def renew(self) -> None:
         """Before a full verdict: lets go of sets that an earlier one has used, the oldest first, as many as can be made
@@ -99,6 +108,22 @@ class Session:
             self._used.discard(key)
             if spent > _RENEWAL_S:
                 break
+
+    def timed_set(self, level: Level) -> InputSet | None:
+        """What candidates are timed on: the shipped inputs, or others where a problem does not admit those, or where
+        screening has no room for two sets."""
+        first = self.names(level)[0] if level == "quick" and self._single else SHIPPED
+        return self.input_set(first) or self.input_set("normal")
+
+    def _alone_fits(self, name: str, level: Level, made: InputSet) -> bool:
+        """Whether a set that leaves no room for making another may stay all the same, being the only one that screening
+        looks at: made anew for each candidate, it would take most of the time."""
+        if level != "quick" or self.memory.meter is None:
+            return False
+        self._single = True
+        once = sum(layout.bytes for layout in made.layouts)
+        given = sum(value.nbytes for value in made.inputs if isinstance(value, torch.Tensor))
+        return name in self.names(level) and self.memory.allows(2 * once + given + self.memory.aside)
 
     def _made(self, kind: Kind) -> InputSet | None:
         """Makes a set; where memory is short, once more with everything given up that can be made again."""
@@ -117,18 +142,34 @@ class Session:
                 raise oracle.too_large(error, self.backend.label) from error
             raise
 
-    def make_room(self, count: int, *, buffers: bool = True) -> None:
+    def make_room(self, count: int, *, buffers: bool = True, timed: InputSet | None = None) -> None:
         """Gives up what can be made again until so many bytes more may be taken: `buffers` and places of timing first,
-        as they cost least, then kept sets."""
+        as they cost least, then kept sets, then what torch.compile made. Not the set that is `timed`, nor what it is
+        timed on."""
         if buffers and not self.memory.allows(count):
             self._outputs = None
             self.stages.clear()
         if not self.memory.allows(count):
-            self._sets.clear()
-            self._used.clear()
+            self._sets = {key: kept for key, kept in self._sets.items() if kept is timed}
+            self._used &= self._sets.keys()
+        if timed is None and self.compiled and not self.memory.allows(count):
+            # What torch.compile made holds on to the weights that it was made with.
+            self.forget_compiled()
         if self.memory.tight and self.backend.torch_device.type == "cuda":
             # What is free in parts of blocks that something else is in holds nothing of the size of an input.
             torch.cuda.empty_cache()
+
+    def expect(self, plan: LaunchPlan) -> None:
+        """The next candidate: what it takes beside inputs and outputs. A plan recorded as a graph works on copies of
+        both."""
+        given = (self.memory.eager_bytes or 0) - self.maker.instances.weight_bytes
+        self.scratch_bytes = scratch_bytes(plan) + (max(0, given) if plan.graph else 0)
+
+    def forget_compiled(self) -> None:
+        """Lets go of what torch.compile made; its cache on disk makes it again in seconds."""
+        self.compiled.clear()
+        torch.compiler.reset()
+        oracle.return_memory()
 
     def crowded(self) -> bool:
         """Whether weights and scratch of the last run have to go before a set is made: much, and in the way."""
@@ -148,7 +189,13 @@ class Session:
         began = time.perf_counter()
         with alone_on(self.backend.torch_device, shared=shared):
             self.waited_s += time.perf_counter() - began
-            yield
+            try:
+                yield
+            except RuntimeError as error:
+                if _RUINED in str(error):
+                    # A module may ruin it too (an index beyond an embedding): no later verdict can be had here.
+                    process.retire()
+                raise
 
     def release(self) -> None:
         """Gives up kept sets and buffers."""
@@ -176,6 +223,7 @@ class Session:
         self.stages.clear()
         self._sets.clear()
         self._used.clear()
+        self._single = False
         self.compiled.clear()
 
     def spoilt(self) -> bool:
@@ -184,7 +232,9 @@ class Session:
 
     def names(self, level: Level) -> list[str]:
         """Kinds in the order in which they are judged."""
-        return [kind.name for kind in KINDS if level == "full" or kind.name in QUICK]
+        # The stricter one alone: it is judged by the ratio to eager's error.
+        quick = QUICK if not self._single else ("normal",) if "normal" not in self.dropped else (SHIPPED,)
+        return [kind.name for kind in KINDS if level == "full" or kind.name in quick]
 
     def outputs(self, layouts: tuple[Layout, ...]) -> tuple[GuardedOutputs, GuardedOutputs | None]:
         """Two sets of guarded output buffers, reused from candidate to candidate; one where memory is short."""
@@ -224,6 +274,10 @@ class Session:
 
         assert isinstance(self.backend, CudaBackend)
         return self.backend
+
+    def bare_set(self) -> InputSet:
+        """The shipped inputs without references."""
+        return self.maker.bare()
 
     def another(self, made: InputSet) -> list[Any]:
         """Other inputs of the same kind for the same module."""

@@ -7,22 +7,21 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
 from warpsmith.kernels.problem import Instance
-from warpsmith.kernels.records import CompileReport, Counters, Failure, KernelStep, LaunchPlan, VerifyReport
-from warpsmith.sandbox.backend import Loaded, scratch_bytes
-from warpsmith.tools.rules.ptx_order import order_may_show
+from warpsmith.kernels.records import CompileReport, Counters, Failure, LaunchPlan, VerifyReport
+from warpsmith.sandbox.backend import Loaded
 from warpsmith.tools.verification import oracle
 from warpsmith.tools.verification.checksums import same_bits
 from warpsmith.tools.verification.compare import LIMITS, Comparison, Yardstick, compare, difference
 from warpsmith.tools.verification.compare_exact import ExactYardstick, compare_exact
+from warpsmith.tools.verification.fused import untold
 from warpsmith.tools.verification.input_sets import InputSet
 from warpsmith.tools.verification.inputs import SHIPPED, WHOLE
+from warpsmith.tools.verification.order import TRIES, Order
 from warpsmith.tools.verification.outputs import GuardedOutputs, Layout
 from warpsmith.tools.verification.session import Session, session_for
 
@@ -31,8 +30,6 @@ _FIRST_POISON = 0xFF
 _HARMLESS = {"race", "uninitialized"}
 """Failures of order and of values, not of addresses: told of inputs that are not judged, as results are."""
 _VALUES = {"mismatch", "nonfinite"}
-_TRIES = 8
-"""Runs that must agree before a result with atomics is said to depend on what was in memory."""
 _TURNS = 6
 """Runs over either of two buffers that tell whether a result depends on where it is written."""
 
@@ -76,12 +73,18 @@ def run_job(payload: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def prepare_job(payload: Mapping[str, Any]) -> dict[str, Any]:
-    """Worker job: makes the inputs and references of a level. Gives the kinds that the problem admits."""
+    """Worker job: makes the inputs and references of a level, as far as they can be kept. Gives their kinds."""
     session = session_for(payload)
     level, kinds = payload["level"], []
     for name in session.names(level):
+        # Making the first one says how much memory there is, and with it what else is made.
+        if name not in session.names(level):
+            continue
         with session.alone(shared=True):
-            kinds += [name] if session.input_set(name, level) is not None else []
+            made = session.input_set(name, level)
+        if made is not None and not session.keeps(name, level):
+            break
+        kinds += [name] if made is not None else []
     return {"kinds": kinds, "dropped": session.dropped, "device": session.backend.label}
 
 
@@ -94,13 +97,13 @@ def verify(
         if level == "full":
             session.renew()
         loaded = session.backend.load(report, plan)
-    session.scratch_bytes = scratch_bytes(plan)
-    atomics = partial(_order_may_show, report, plan)
-    progress = _judge_sets(session, loaded, level, atomics)
+    session.expect(plan)
+    order = Order(report, plan)
+    progress = _judge_sets(session, loaded, level, order)
     if progress.failure is not None and progress.failure.stage == "verify" and _spoilt(session):
         # An earlier candidate may have written into inputs or references: a verdict needs whole ones.
         session.reset()
-        progress = _judge_sets(session, loaded, level, atomics)
+        progress = _judge_sets(session, loaded, level, order)
     if progress.failure is not None and progress.failure.kind in ("guard", "inputs_changed"):
         session.reset()
     if progress.checks == 0 and progress.failure is None and progress.refused is None:
@@ -120,13 +123,11 @@ def verify(
             "times that of eager without TF32"
         )
     dropped = [f"inputs `{name}` left out: {reason}" for name, reason in session.dropped.items()]
-    return verdict, [*dict.fromkeys([*progress.warnings, *dropped])]
+    return verdict, [*dict.fromkeys([*progress.warnings, *dropped, *untold()])]
 
 
-def _judge_sets(
-    session: Session, loaded: Loaded, level: Literal["quick", "full"], atomics: Callable[[], bool]
-) -> _Progress:
-    """Runs the kinds of a level until one fails. `atomics` tells whether the order of threads may show in results."""
+def _judge_sets(session: Session, loaded: Loaded, level: Literal["quick", "full"], order: Order) -> _Progress:
+    """Runs the kinds of a level until one fails. `order` tells whether that of threads may show in results."""
     progress = _Progress()
     inputs: InputSet | None = None
     for name in session.names(level):
@@ -138,7 +139,7 @@ def _judge_sets(
                 progress.instance = None
             inputs = session.input_set(name, level)
             twice = level == "full" and inputs is not None and inputs.kind.twice
-            if inputs is not None and not _check(session, loaded, inputs, progress, twice, atomics):
+            if inputs is not None and not _check(session, loaded, inputs, progress, twice, order):
                 break
     return progress
 
@@ -148,9 +149,7 @@ def _spoilt(session: Session) -> bool:
         return session.spoilt()
 
 
-def _check(
-    session: Session, loaded: Loaded, inputs: InputSet, progress: _Progress, twice: bool, atomics: Callable[[], bool]
-) -> bool:
+def _check(session: Session, loaded: Loaded, inputs: InputSet, progress: _Progress, twice: bool, order: Order) -> bool:
     """One input set: run, look for damage, compare; with `twice`, run again over another poison, compare
     bits."""
     first, second = session.outputs(inputs.layouts)
@@ -160,7 +159,7 @@ def _check(
     if not _run_once(loaded, inputs, first, poison, progress, again=again):
         return False
     progress.warnings.extend(inputs.notes)
-    if twice and not _repeats(loaded, inputs, first, second, progress, atomics):
+    if twice and not _repeats(loaded, inputs, first, second, progress, order):
         return False
     progress.checks += inputs.kind.judged
     return True
@@ -168,7 +167,7 @@ def _check(
 
 def _repeats(
     loaded: Loaded, inputs: InputSet, first: GuardedOutputs, second: GuardedOutputs | None, progress: _Progress,
-    atomics: Callable[[], bool],
+    order: Order,
 ) -> bool:  # fmt: skip
     """A second run over another poison gives the same bits. Without a second buffer the first one is used again, and
     digests under a secret key stand for what was in it."""
@@ -183,13 +182,13 @@ def _repeats(
         return False
     if not same():
         reordered = progress.reordered != was_reordered
-        found = _by_order(inputs) if reordered else _differs(loaded, inputs, again, same, atomics)
+        found = _by_order(inputs) if reordered else _differs(loaded, inputs, again, same, order)
         progress.failure = found
         if found.kind != "nondeterministic":
             return False
         if second is not None:
             progress.failure = _by_place(loaded, inputs, first, second) or _apart(inputs, first, second) or found
-        if progress.failure is found and _ran_atomics(progress.counters) and atomics():
+        if progress.failure is found and order.excused(inputs, progress.counters):
             progress.warnings.append(found.message)
             progress.failure = None
     return progress.failure is None
@@ -309,11 +308,11 @@ def _differs(
     inputs: InputSet,
     outputs: GuardedOutputs,
     same: Callable[[], bool],
-    atomics: Callable[[], bool],
+    order: Order,
 ) -> Failure:
     """Two right results with different bits: the poison shows in them, or the order of the threads does. Sums of
     atomics may have the same bits twice by chance, so they are tried more often."""
-    for _ in range(_TRIES if atomics() else 1):
+    for _ in range(TRIES if order.in_code or order.in_calls else 1):
         outputs.poison(_FIRST_POISON)
         result = loaded.launch({**inputs.arguments(), **outputs.named()}, poison=_FIRST_POISON)
         if result.failure is not None:
@@ -330,17 +329,6 @@ def _by_order(inputs: InputSet) -> Failure:
 
 def _equal_bits(first: GuardedOutputs, second: GuardedOutputs) -> bool:
     return all(same_bits(a, b) for a, b in zip(first.payloads, second.payloads, strict=True))
-
-
-def _order_may_show(report: CompileReport, plan: LaunchPlan) -> bool:
-    """Whether the code holds atomics through which the order of threads shows in right results."""
-    kernels = {step.kernel for step in plan.steps if isinstance(step, KernelStep)}
-    return report.ptx_path is not None and order_may_show(Path(report.ptx_path).read_text(), kernels)
-
-
-def _ran_atomics(counters: Counters | None) -> bool:
-    """Whether atomics took part in a run, as far as can be told: a GPU does not count them."""
-    return counters is None or any(kernel.get("atomics") for kernel in counters.kernels.values())
 
 
 def _other_poison() -> int:

@@ -1,0 +1,77 @@
+"""What a library call takes by the cost model: bytes and FLOPs at a usual share of the peak, convolutions by layout."""
+
+from __future__ import annotations
+
+from warpsmith.kernels.composite import Convolved, LibraryPart
+from warpsmith.kernels.device import DeviceModel, capability
+from warpsmith.kernels.family import LaunchFeatures
+
+_EFFICIENCY = 0.8
+"""Share of the device's peak at which a library is taken to run."""
+_TF32_SHARE = {80: 8.0, 86: 1.0, 89: 1.0, 90: 7.4, 100: 14.0}
+"""Rate of tensor cores in TF32 over that of FP32 units, by compute capability (datasheets, without sparsity)."""
+_HALF = 2.0
+"""Rate of tensor cores in 16-bit types over that in TF32."""
+_FULL_CHANNELS, _FULL_RESULTS = 64, 128
+"""Channels summed over and made from which tensor cores run at their rate."""
+_CHANNELS_KNEE, _RESULTS_KNEE = 0.85, 0.5
+"""How the rate falls with fewer of them. Measured through torch.compile on an H200: sums over 8, 16 and 64 channels to
+64 reach 70, 100 and 380 TFLOP/s beside the time of their bytes, to 128 about 480."""
+_TURN = 1.8
+"""Time that cuDNN takes to turn contiguous tensors itself over that of a copy of input and result. Measured on an H200:
+eager's 2D convolutions less what the same ones take channels last, 8 to 64 channels to 64 or 128."""
+_TILE = 128 * 128
+"""Results that a block of a library's kernel makes."""
+_LEAST_FILL = 0.125
+"""Share of the device that a small convolution fills at least, its sums split among blocks."""
+_PACKED = 4
+"""Channels that tensor cores take at once."""
+_UNPACKED_DEEP, _DEEP = 0.02, 0.45
+"""Rate of transposed convolutions in 3D over that of FP32 units: of 3 channels, and of 32 to 48 that lie contiguous.
+Measured on an H200: 1.2 and 25 to 36 TFLOP/s."""
+_SINGLE_CHANNELS = 2.0
+"""Time of a convolution of single channels over that of its bytes."""
+
+
+def of_library(part: LibraryPart, device: DeviceModel) -> LaunchFeatures:
+    """A library call as a launch that fills the device."""
+    if part.convolved is not None and part.convolved.dtype != "float64":
+        count = int(_convolution_s(part, part.convolved, device) * device.dram_bytes_per_s)
+        return _launch(part, device, count, 0)
+    return _launch(part, device, int(part.bytes_moved / _EFFICIENCY), int(part.flops / _EFFICIENCY))
+
+
+def _launch(part: LibraryPart, device: DeviceModel, count: int, flops: int) -> LaunchFeatures:
+    return LaunchFeatures(
+        kernel=f"library {part.step.library}", blocks=2 * device.sms, threads=256, registers=128, shared_bytes=0,
+        dram_read=count, dram_written=0, l2_read=count, shared_traffic=0, flops=flops, special_ops=0,
+        instructions=int(flops * _EFFICIENCY) // 2, bytes_in_flight=64, barriers=0, independent=4,
+    )  # fmt: skip
+
+
+def _convolution_s(part: LibraryPart, work: Convolved, device: DeviceModel) -> float:
+    """Seconds of a convolution: its FLOPs on tensor cores, its bytes, and what a library turns on the way.
+
+    In 2D cuDNN works on channels last, in 3D where the convolution is transposed: elsewhere `torch.compile` gained
+    nothing by that layout on an H200.
+    """
+    if work.channels == 1 and work.groups > 1:
+        return _SINGLE_CHANNELS * part.bytes_moved / device.dram_bytes_per_s
+    turns = not work.channels_last and (work.dims < 3 or work.transposed) and not work.pointwise
+    moved = part.bytes_moved + (_TURN * 2 * work.turned_bytes if turns else 0)
+    return part.flops / _rate(work, device) + moved / device.dram_bytes_per_s
+
+
+def _rate(work: Convolved, device: DeviceModel) -> float:
+    """FLOPs a second of a library's kernel, TF32 allowed as torch does by default."""
+    peak = device.fp32_flops * _TF32_SHARE.get(capability(device.arch), 1.0)
+    if work.dtype != "float32":
+        peak *= _HALF
+    if work.transposed and work.dims == 3:
+        if work.channels % _PACKED:
+            return _UNPACKED_DEEP * device.fp32_flops
+        peak = peak if work.channels_last else min(peak, _DEEP * device.fp32_flops)
+    share = pow(min(1.0, work.channels / _FULL_CHANNELS), _CHANNELS_KNEE)
+    share *= pow(min(1.0, work.results / _FULL_RESULTS), _RESULTS_KNEE)
+    blocks = work.positions * max(work.results, _TILE // 128) * work.groups / _TILE
+    return float(peak * share) * max(_LEAST_FILL, min(1.0, blocks / device.sms))
