@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import io
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,8 @@ from warpsmith.agents.llm.records import Message
 from warpsmith.agents.local.address import ModelFiles, Settings
 from warpsmith.agents.local.tokens import TokenSet, Vocabulary
 from warpsmith.kernels.errors import UserError
+
+_QUIET = threading.RLock()
 
 _SPARE_BYTES = 1 << 30
 """Of GPU memory beside the weights: context, kept prompt and activations."""
@@ -197,14 +200,15 @@ def pick_device(wanted: str, files: ModelFiles) -> str:
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """Without progress bars and remarks: the errors are raised."""
+    """Without progress bars and remarks: the errors are raised. One thread at a time: standard error is everyone's."""
     from transformers.utils import logging
 
     quiet: Any = logging.set_verbosity_error
-    before = logging.get_verbosity()
-    quiet()
-    try:
-        with contextlib.redirect_stderr(io.StringIO()):
-            yield
-    finally:
-        logging.set_verbosity(before)
+    with _QUIET:
+        before = logging.get_verbosity()
+        quiet()
+        try:
+            with contextlib.redirect_stderr(io.StringIO()):
+                yield
+        finally:
+            logging.set_verbosity(before)

@@ -26,6 +26,15 @@ class Source(Protocol):
         `check` ends the sampling by raising."""
 
 
+class Writer(Protocol):
+    """Who writes replies."""
+
+    def __call__(
+        self, policy: Policy, asked: Sequence[tuple[Task, int]], settings: SamplingSettings, check: Callable[[], None]
+    ) -> Sequence[Written | None]:
+        """A reply for each task and seed, with log-probabilities of the policy; None where none of its form came."""
+
+
 @dataclass(frozen=True, slots=True)
 class LiveTasks:
     """Batches from tasks that the policy answers now."""
@@ -34,9 +43,12 @@ class LiveTasks:
     settings: SamplingSettings
     advantages: Advantages
     seed: int
+    writer: Writer | None = None
+    """None: the policy itself, in this process."""
 
     def batch(self, index: int, policy: Policy, check: Callable[[], None]) -> Batch:
-        """`settings.tasks` groups; every task has its turn before any has a second one."""
+        """`settings.tasks` groups; every task has its turn before any has a second one. A reply that did not come in
+        its form is missing from its group."""
         chosen = [self.tasks[at] for at in turns(len(self.tasks), index, self.settings.tasks, self.seed)]
         started = time.monotonic()
         size = self.settings.group_size
@@ -45,12 +57,12 @@ class LiveTasks:
             for group, task in enumerate(chosen)
             for member in range(size)
         ]
-        written = replies(policy, asked, self.settings, check)
+        written = (self.writer or replies)(policy, asked, self.settings, check)
         sampled = time.monotonic()
         samples: list[Sample] = []
         for group, task in enumerate(chosen):
             check()
-            made = written[group * size : (group + 1) * size]
+            made = [one for one in written[group * size : (group + 1) * size] if one is not None]
             scored = scores(task, made)
             advantages = judged(scored, self.advantages)
             samples += [
