@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import random
 import time
@@ -14,8 +15,8 @@ from warpsmith.agents.local.decode import Written
 from warpsmith.agents.local.grammar import Grammar
 from warpsmith.kernels.errors import UserError
 from warpsmith.rl.train.policy import Policy
-from warpsmith.rl.train.settings import SamplingSettings
-from warpsmith.rl.train.task import Advantages, Batch, Sample, Scored, Task, judged
+from warpsmith.rl.train.settings import SamplingSettings, TrainSettings
+from warpsmith.rl.train.task import Advantages, Batch, Sample, Scored, Task, group_relative, judged, winners
 
 
 class Source(Protocol):
@@ -102,6 +103,13 @@ class Collected:
                 for one, advantage in zip(members, judged(scored, self.advantages), strict=True)
             ]
         return Batch(index=index, version=policy.version, samples=tuple(samples), sampling_s=0.0, scoring_s=0.0)
+
+
+def advantage_rule(settings: TrainSettings, rule: Advantages | None = None) -> Advantages:
+    """The rule of a stage: the best are imitated in rft; else the given one, or rewards relative to their group."""
+    if settings.stage == "rft":
+        return winners(settings.winners)
+    return rule or functools.partial(group_relative, scale=settings.scale_rewards)
 
 
 def turns(count: int, index: int, size: int, seed: int) -> list[int]:

@@ -29,7 +29,8 @@ class Scored:
 
 
 class Task(Protocol):
-    """A question with a form, and a judge of its answers. Called from one thread at a time, but from more than one."""
+    """A question with a form, and a judge of its answers. Where sampling and training overlap, `score` may be called by
+    the sampler and by an evaluation on held-out tasks at once."""
 
     @property
     def name(self) -> str:

@@ -111,7 +111,8 @@ class Trainer:
             if any(self.ranks.gathered(interrupted())):
                 stop = "interrupted"
                 break
-            if self.settings.checkpoint_every and self._step % self.settings.checkpoint_every == 0:
+            every = self.settings.checkpoint_every
+            if every and self._step % every == 0 and self._step < self.settings.steps:
                 self.save()
         return Trained(self._step, stop, self.save(), self._told)
 
@@ -169,7 +170,8 @@ class Trainer:
             one
             for one, lag in zip(batch.samples, lags, strict=True)
             if one.reward is not None and lag <= self.settings.overlap.max_lag and not all(one.decisions.forced)
-        ]
+            and (self._loss.name != "sft" or one.advantage != 0)
+        ]  # fmt: skip
         tokens = sum(one.decisions.forced.count(False) for one in kept)
         # Without a divergence or an entropy bonus a sample with no advantage has no gradient.
         whole = self._loss.kl or self._loss.entropy

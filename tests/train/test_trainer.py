@@ -13,7 +13,7 @@ from train.toy import ToyTask, live, settings
 
 from warpsmith.kernels.errors import UserError
 from warpsmith.rl.train.checkpoint import checkpoints
-from warpsmith.rl.train.sampler import Collected
+from warpsmith.rl.train.sampler import Collected, advantage_rule
 from warpsmith.rl.train.settings import (
     AsyncSettings,
     LossSection,
@@ -163,15 +163,12 @@ def test_rejection_fine_tuning_and_offline_training_learn_from_what_was_collecte
     hard = ToyTask(best=(0, 3, 2))
     many = settings(folder, sampling=SamplingSettings(group_size=16, explore=0.5))
     collector = Trainer(many, live(many, hard), tmp_path / "collector")
-    source = live(many, hard)
-    groups: list[tuple[Sample, ...]] = [source.batch(k, collector.policy, lambda: None).samples for k in range(8)]
+    many_source = live(many, hard)
+    groups: list[tuple[Sample, ...]] = [many_source.batch(k, collector.policy, lambda: None).samples for k in range(8)]
     collector.close()
-    for stage, loss, rule in (
-        ("rft", LossSection(name="sft"), winners(0.25)),
-        ("offline", LossSection(ratio_cap=3.0, length=4.0), None),
-    ):
+    for stage, loss in (("rft", LossSection(name="sft")), ("offline", LossSection(ratio_cap=3.0, length=4.0))):
         made = settings(folder, stage=stage, loss=loss, steps=16, eval_every=16, eval_samples=32)
-        source = Collected(groups, made.sampling, rule or live(made).advantages, seed=0)
+        source = Collected(groups, made.sampling, advantage_rule(made), seed=0)
         train(made, source, tmp_path / stage, held_out=[hard])
         first, *_, last = [line for line in lines(tmp_path / stage) if "eval/percentile" in line]
         assert last["eval/percentile"] >= first["eval/percentile"] + 0.2, stage
