@@ -38,6 +38,7 @@ class Adapted:
     folder: Path
     server: ScriptedServer | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
+    loaded: dict[Path, Policy] = field(default_factory=dict)
 
     def __call__(self, incoming: Incoming) -> Turn:
         with self.lock:
@@ -47,7 +48,9 @@ class Adapted:
         assert self.server is not None
         assert self.server.adapters is not None
         adapter = Path(self.server.adapters[incoming.model])
-        policy = load_policy(ModelSettings(path=self.folder, device="cpu", adapter=adapter))
+        if adapter not in self.loaded:
+            self.loaded[adapter] = load_policy(ModelSettings(path=self.folder, device="cpu", adapter=adapter))
+        policy = self.loaded[adapter]
         told = Told(tuple(Message(role=m["role"], content=m["content"]) for m in incoming.messages))
         (one,) = replies(policy, [(told, int(incoming.body["seed"]))], SamplingSettings(), lambda: None)
         return Turn(fields=json.loads(one.text))

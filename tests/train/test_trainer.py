@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -191,6 +192,22 @@ def test_a_collapse_is_told_and_ends_the_training_where_that_is_wished(folder: P
 def ended(made: TrainSettings, folder: Path) -> Trained:
     """The training of the toy."""
     return train(made, live(made), folder)
+
+
+@pytest.mark.slow
+def test_a_thousand_updates_take_no_more_memory_than_two_hundred(folder: Path, tmp_path: Path) -> None:
+    made = settings(
+        folder, steps=1000, learning_rate=1e-4, checkpoint_every=100, overlap=AsyncSettings(max_lag=2),
+        sampling=SamplingSettings(explore=0.3),
+    )  # fmt: skip
+    peaks = {}
+
+    def heard(step: int, figures: dict[str, float]) -> None:
+        if step in (200, 1000):
+            peaks[step] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    train(made, live(made), tmp_path, heard=heard)
+    assert peaks[1000] - peaks[200] < 32 * 1024  # KiB
 
 
 def test_figures_go_to_tensorboard_where_it_is_installed(folder: Path, tmp_path: Path) -> None:
