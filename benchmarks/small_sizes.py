@@ -28,6 +28,8 @@ stay what they are."""
 _LEAST = 3
 _DIVISORS = (16, 8, 4, 2)
 """Sizes stay multiples of what they are multiples of, where they can: heads, groups and patches divide them."""
+_FAR = 3
+"""Power of a divisor of all sizes that the cost has to be above the budget: it falls by as much at least."""
 _MOST_TRIALS = 120
 
 
@@ -105,6 +107,7 @@ def _built(problem: Problem) -> Instance:
 def shrunk(problem: Problem, budget: Budget) -> tuple[ProblemRef, Cost]:
     """The problem at sizes within the budget, or as near to it as cutting gets, and what it takes there."""
     search = _Search(problem, cost_of(problem), budget)
+    search.cut_everything()
     search.cut_batch(BATCH)
     for least in (_KEPT, _LEAST):
         while search.over and search.trials < _MOST_TRIALS and search.cut_something(least):
@@ -119,7 +122,7 @@ class _Search:
     def __init__(self, problem: Problem, cost: Cost, budget: Budget) -> None:
         self.problem, self.cost, self.budget = problem, cost, budget
         self.trials = 0
-        self._failed: set[tuple[Handle, int]] = set()
+        self._failed: set[frozenset[tuple[Handle, int]]] = set()
         self._useless: set[tuple[Place, ...]] = set()
 
     @property
@@ -127,13 +130,25 @@ class _Search:
         """Whether the budget is not kept yet."""
         return self.cost.share(self.budget) > 1
 
+    def cut_everything(self) -> None:
+        """Divides all sizes at once as long as the budget is far: one trial for many, of which each takes long."""
+        for divisor in (4, 2):
+            while self.cost.share(self.budget) > divisor**_FAR and self._try(
+                {
+                    handle: handle.size // divisor
+                    for handle in self._alone()
+                    if handle.size % divisor == 0 and handle.size // divisor >= _KEPT
+                }
+            ):
+                pass
+
     def cut_batch(self, size: int) -> None:
         """Cuts what the first size of the inputs follows from, where the budget asks for something."""
         first = next((shape[0] for shape in self.cost.given if shape), 0)
         if not self.over:
             return
         for handle in self._handles():
-            if handle.size == first and self._try(handle, size):
+            if handle.size == first and self._try({handle: size}):
                 return
 
     def cut_something(self, least: int) -> bool:
@@ -144,20 +159,23 @@ class _Search:
             for size in _smaller(handle.size, least):
                 if self.trials >= _MOST_TRIALS:
                     return False
-                if self._try(handle, size):
+                if self._try({handle: size}):
                     return True
         return False
 
     def _handles(self) -> Iterator[Handle]:
         """Every size alone, then all that are equal together: channels in and out, height and width."""
-        places = [*_constants(self.problem.settable()), *self._dimensions()]
         by_size: dict[int, list[Place]] = {}
-        for place, size in places:
-            by_size.setdefault(size, []).append(place)
-            yield Handle((place,), size, frozenset())
+        for handle in self._alone():
+            by_size.setdefault(handle.size, []).extend(handle.places)
+            yield handle
         for size, members in by_size.items():
             if len(members) > 1:
                 yield Handle(tuple(members), size, frozenset())
+
+    def _alone(self) -> list[Handle]:
+        places = [*_constants(self.problem.settable()), *self._dimensions()]
+        return [Handle((place,), size, frozenset()) for place, size in places]
 
     def _dimensions(self) -> Iterator[tuple[Place, int]]:
         """Dimensions of inputs that are no constant's value."""
@@ -167,23 +185,24 @@ class _Search:
                 if size > 1 and size not in constants:
                     yield Place(index=index, dim=dim), size
 
-    def _try(self, handle: Handle, size: int) -> bool:
-        """Keeps the problem with a smaller size where it runs and takes less."""
-        if (handle, size) in self._failed or size >= handle.size:
+    def _try(self, sizes: Mapping[Handle, int]) -> bool:
+        """Keeps the problem with smaller sizes where it runs and takes less."""
+        key = frozenset(sizes.items())
+        if key in self._failed or not sizes or any(size >= handle.size for handle, size in sizes.items()):
             return False
         self.trials += 1
+        self._failed.add(key)
         try:
-            problem = load_ref(resized_ref(self.problem, {handle: size}))
+            problem = load_ref(resized_ref(self.problem, sizes))
             cost = cost_of(problem)
         except (UserError, NotYetError):
-            self._failed.add((handle, size))
             return False
         if cost.share(self.budget) >= self.cost.share(self.budget):
             if cost == self.cost:
-                self._useless.add(handle.places)
-            self._failed.add((handle, size))
+                self._useless.update(handle.places for handle in sizes)
             return False
         self.problem, self.cost = problem, cost
+        self._failed.clear()
         return True
 
 

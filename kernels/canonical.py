@@ -1,7 +1,7 @@
 """Canonical arguments of primitive operators: one spelling for each, whatever overload the trace recorded.
 
 view(x, shape) · expand(x, shape) · permute(x, dims) · unsqueeze(x, dim) · squeeze(x, dims) · flip(x, dims)
-· select(x, dim, index) · slice(x, dim, start, end, step) · unfold(x, dim, size, step)
+· roll(x, shifts, dims) · select(x, dim, index) · slice(x, dim, start, end, step) · unfold(x, dim, size, step)
 · as_strided(x, shape, strides, offset, strides of x) · sum, prod, amax, amin, any, all, argmax,
 argmin(x, dims, keepdim) · cumsum, cumprod(x, dim) · mm(a, b) · bmm(a, b) · full(shape, value) ·
 arange(start, end, step) · to_copy(x, dtype=name) · pointwise operators in ATen's positional order · anchors as
@@ -167,6 +167,14 @@ def _flipped(call: Call, source: TensorSpec) -> tuple[Any, ...] | None:
     return (dims,) if dims else None
 
 
+def _rolled(call: Call, source: TensorSpec) -> tuple[Any, ...] | None:
+    """Shifts from 0 up to the size, those that move something."""
+    dims = [d % len(source.shape) for d in call.values["dims"]]
+    turns = [(shift % source.shape[d], d) for shift, d in zip(call.values["shifts"], dims, strict=True)]
+    kept = [turn for turn in turns if turn[0]]
+    return (tuple(shift for shift, _ in kept), tuple(d for _, d in kept)) if kept else None
+
+
 def _selected(call: Call, source: TensorSpec) -> tuple[Any, ...]:
     dim = call.values["dim"] % len(source.shape)
     return (dim, call.values["index"] % source.shape[dim])
@@ -204,6 +212,7 @@ _VIEW_ARGUMENTS: dict[str, Callable[[Call, TensorSpec], tuple[Any, ...] | None]]
     "unsqueeze": _unsqueezed,
     "squeeze": _squeezed,
     "flip": _flipped,
+    "roll": _rolled,
     "select": _selected,
     "slice": _sliced,
     "unfold": _unfolded,

@@ -39,6 +39,8 @@ class Convolved:
     pointwise: bool
     """One tap at each position: a matrix product in either layout."""
     transposed: bool
+    wide: bool
+    """Five taps or more in a dimension with a stride."""
     channels_last: bool
     """Whether operands and result lie so."""
     turned_bytes: int
@@ -54,6 +56,8 @@ class LibraryPart:
     bytes_moved: int
     convolved: Convolved | None = None
     """Of a convolution."""
+    copied: int = 0
+    """Bytes of the result, where it has to be copied into its place."""
 
 
 Part = KernelPart | LibraryPart

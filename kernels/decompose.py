@@ -36,7 +36,7 @@ POINTWISE = words(
     bitwise_and bitwise_or bitwise_xor bitwise_not to_copy
     """
 )
-VIEWS = words("view permute unsqueeze squeeze slice select flip unfold as_strided")
+VIEWS = words("view permute unsqueeze squeeze slice select flip roll unfold as_strided")
 BROADCASTS = frozenset(("expand",))
 REDUCTIONS = words("sum prod amax amin any all argmax argmin")
 MATMULS = frozenset(("mm", "bmm"))
@@ -129,10 +129,16 @@ def _own_decompositions() -> dict[Any, Decomposition]:
         aten.clamp.Tensor: _clamp_tensor,
         aten.split_with_sizes.default: _split_with_sizes,
         aten.copy.default: _copy,
+        aten.roll.default: _roll,
         aten.native_group_norm.default: _group_norm,
         aten.addcmul.default: lambda x, a, b, value=1: x + _scaled(a * b, value),
         aten.addcdiv.default: lambda x, a, b, value=1: x + _scaled(a / b, value),
     }
+
+
+def _roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
+    """Without dims it is the flat tensor that is turned."""
+    return NotImplemented if dims else torch.roll(torch.reshape(x, (-1,)), shifts, (0,)).reshape(x.shape)
 
 
 def _copy(x: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:

@@ -117,7 +117,7 @@ class ComposerFamily:
             library = isinstance(part, LibraryPart)
             if isinstance(part, KernelPart) and part.load_time:
                 continue
-            of_part = [of_library(part, device)] if isinstance(part, LibraryPart) else own[part.kernel]
+            of_part = _of_library(part, device) if isinstance(part, LibraryPart) else own[part.kernel]
             host_us = _LIBRARY_HOST_US if library else _KERNEL_HOST_US
             found += of_part if graph else [replace(one, host_us=host_us) for one in of_part]
         if graph:
@@ -231,3 +231,9 @@ def _copy(count: int, device: DeviceModel) -> LaunchFeatures:
         dram_read=count, dram_written=count, l2_read=count, shared_traffic=0, flops=0, special_ops=0,
         instructions=count // 4, bytes_in_flight=64, barriers=0, independent=4, host_us=_KERNEL_HOST_US,
     )  # fmt: skip
+
+
+def _of_library(part: LibraryPart, device: DeviceModel) -> list[LaunchFeatures]:
+    """A library call, and the copy of its result where it has to follow."""
+    call = of_library(part, device)
+    return [call, _copy(part.copied, device)] if part.copied else [call]

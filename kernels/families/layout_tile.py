@@ -79,7 +79,7 @@ def turn_of(region: Region) -> Turn | None:
         for axis in region.kept[:-1]
     }
     i = max(weights, key=lambda axis: weights[axis])
-    region = _with_long_rows(region, i)
+    region, i = _with_long_tiles(region, i)
     j, everything = region.kept[-1], common.accesses(region)
     if not any(turns(one, i, j) and one.numel >= region.kept_size for one in everything):
         return None
@@ -92,29 +92,47 @@ def turn_of(region: Region) -> Turn | None:
     return Turn(region, i, j, turned, straight, fixed, turned_stores, straight_stores)
 
 
-def _with_long_rows(region: Region, i: Axis) -> Region:
-    """The region whose last axis is joined with the one before it in memory, while it is shorter than a warp: operands
-    may step along the two as they like, by quotient and remainder."""
+def _with_long_tiles(region: Region, i: Axis) -> tuple[Region, Axis]:
+    """The region, and its axis `i`, with either axis of a tile joined with the one beside it in memory while it is
+    shorter than a warp: others may step along the two as they like, by quotient and remainder."""
     while region.kept[-1].size < WARP and len(region.kept) > 2:
         outer, inner = region.kept[-2:]
-        follows = _largest(region).address.stride(outer.name) == inner.size
-        if outer == i or not follows or {outer.name, inner.name} & common.named_axes(region):
-            return region
-        joined = Axis(inner.name, outer.size * inner.size)
-        kept = (*region.kept[:-2], joined)
-        algebra = Algebra({axis.name: axis.size for axis in kept})
-        whole = algebra.axis(joined.name)
-        digits = {
-            outer.name: algebra.divide(whole, inner.size),
-            inner.name: algebra.modulo(whole, inner.size),
-        }
-        loads = tuple(
-            replace(load, address=algebra.substitute(load.address, digits)) if load.address else load
-            for load in region.loads
-        )
-        stores = tuple(replace(store, address=algebra.substitute(store.address, digits)) for store in region.stores)
-        region = replace(region, kept=kept, loads=loads, stores=stores)
-    return region
+        if outer == i or not _follow(_largest(region), outer, inner) or _named(region, outer, inner):
+            break
+        region = _joined(region, outer, inner)
+    j = region.kept[-1]
+    while i.size < WARP:
+        turned = [one for one in common.accesses(region) if turns(one, i, j) and one.numel >= region.kept_size]
+        beside = [axis for axis in region.kept if axis != j and turned and _follow(turned[0], axis, i)]
+        if not beside or _named(region, beside[0], i):
+            break
+        region = _joined(region, beside[0], i)
+        i = next(axis for axis in region.kept if axis.name == i.name)
+    return region, i
+
+
+def _follow(access: Load | Store, outer: Axis, inner: Axis) -> bool:
+    """Whether runs along `inner` follow one another in memory along `outer`."""
+    return common.address_of(access).stride(outer.name) == inner.size
+
+
+def _named(region: Region, *axes: Axis) -> bool:
+    return not common.named_axes(region).isdisjoint(axis.name for axis in axes)
+
+
+def _joined(region: Region, outer: Axis, inner: Axis) -> Region:
+    """The region with one axis in the place and under the name of `inner`."""
+    whole = Axis(inner.name, outer.size * inner.size)
+    kept = tuple(whole if axis == inner else axis for axis in region.kept if axis != outer)
+    algebra = Algebra({axis.name: axis.size for axis in kept})
+    place = algebra.axis(whole.name)
+    digits = {outer.name: algebra.divide(place, inner.size), inner.name: algebra.modulo(place, inner.size)}
+    loads = tuple(
+        replace(load, address=algebra.substitute(load.address, digits)) if load.address else load
+        for load in region.loads
+    )
+    stores = tuple(replace(store, address=algebra.substitute(store.address, digits)) for store in region.stores)
+    return replace(region, kept=kept, loads=loads, stores=stores)
 
 
 def _largest(region: Region) -> Store:

@@ -24,11 +24,11 @@ _TILE = 128 * 128
 """Results that a block of a library's kernel makes."""
 _LEAST_FILL = 0.125
 """Share of the device that a small convolution fills at least, its sums split among blocks."""
+_DEEP, _DEEP_TRANSPOSED, _DEEP_WIDE, _DEEP_UNPACKED = 1.8, 1.5, 0.1, 0.02
+"""Rates in 3D at most over that of FP32 units: of ordinary and of transposed convolutions, of those with strides and
+five taps or more, and of those with channels that are no multiple of 4. Measured on an H200, contiguous: 122, 45 to
+125, 6.5 and 1.2 TFLOP/s."""
 _PACKED = 4
-"""Channels that tensor cores take at once."""
-_UNPACKED_DEEP, _DEEP = 0.02, 0.45
-"""Rate of transposed convolutions in 3D over that of FP32 units: of 3 channels, and of 32 to 48 that lie contiguous.
-Measured on an H200: 1.2 and 25 to 36 TFLOP/s."""
 _SINGLE_CHANNELS = 2.0
 """Time of a convolution of single channels over that of its bytes."""
 
@@ -52,12 +52,11 @@ def _launch(part: LibraryPart, device: DeviceModel, count: int, flops: int) -> L
 def _convolution_s(part: LibraryPart, work: Convolved, device: DeviceModel) -> float:
     """Seconds of a convolution: its FLOPs on tensor cores, its bytes, and what a library turns on the way.
 
-    In 2D cuDNN works on channels last, in 3D where the convolution is transposed: elsewhere `torch.compile` gained
-    nothing by that layout on an H200.
+    In 3D both layouts cost the same as far as is known: `torch.compile` turns convolutions in 2D alone.
     """
     if work.channels == 1 and work.groups > 1:
         return _SINGLE_CHANNELS * part.bytes_moved / device.dram_bytes_per_s
-    turns = not work.channels_last and (work.dims < 3 or work.transposed) and not work.pointwise
+    turns = not work.channels_last and work.dims < 3 and not work.pointwise
     moved = part.bytes_moved + (_TURN * 2 * work.turned_bytes if turns else 0)
     return part.flops / _rate(work, device) + moved / device.dram_bytes_per_s
 
@@ -67,11 +66,18 @@ def _rate(work: Convolved, device: DeviceModel) -> float:
     peak = device.fp32_flops * _TF32_SHARE.get(capability(device.arch), 1.0)
     if work.dtype != "float32":
         peak *= _HALF
-    if work.transposed and work.dims == 3:
-        if work.channels % _PACKED:
-            return _UNPACKED_DEEP * device.fp32_flops
-        peak = peak if work.channels_last else min(peak, _DEEP * device.fp32_flops)
     share = pow(min(1.0, work.channels / _FULL_CHANNELS), _CHANNELS_KNEE)
     share *= pow(min(1.0, work.results / _FULL_RESULTS), _RESULTS_KNEE)
+    if work.dims == 3:
+        share = min(share, _deep(work) * device.fp32_flops / peak)
     blocks = work.positions * max(work.results, _TILE // 128) * work.groups / _TILE
     return float(peak * share) * max(_LEAST_FILL, min(1.0, blocks / device.sms))
+
+
+def _deep(work: Convolved) -> float:
+    """The rate that a convolution in 3D has at most, over that of FP32 units."""
+    if not work.transposed:
+        return _DEEP
+    if work.channels % _PACKED:
+        return _DEEP_UNPACKED
+    return _DEEP_WIDE if work.wide else _DEEP_TRANSPOSED

@@ -171,7 +171,7 @@ def _check_slice(device: DeviceModel, layout: RowLayout) -> Invalid | None:
 
 
 def _check_team(device: DeviceModel, layout: RowLayout) -> Invalid | None:
-    if layout.block > 1024 or layout.threads % 32:
+    if layout.block > 1024 or layout.block % 32:
         return common.check_threads(layout.block, ("threads", "rows"))
     if layout.cluster > max(1, device.max_cluster):
         message = f"clusters of {layout.cluster} blocks, {device.max_cluster} at most"
@@ -185,6 +185,8 @@ def _check_team(device: DeviceModel, layout: RowLayout) -> Invalid | None:
 
 
 def _check_steps(layout: RowLayout, values: Values) -> Invalid | None:
+    if layout.threads < 32 and values["scheme"] == "tree":
+        return Invalid(("threads", "scheme"), "threads", "teams that share a warp combine by shuffles")
     unroll, vector, accumulators = int(values["unroll"]), int(values["vector"]), int(values["accumulators"])
     if int(values["per_sm"]) and layout.residency != "reread":
         return Invalid(("per_sm", "residency"), "shape", "a row on chip is not read again: no limit to set")

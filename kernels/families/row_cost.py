@@ -8,6 +8,7 @@ from warpsmith.kernels.families import common, row_sweeps
 from warpsmith.kernels.families.row_layout import RowLayout, compute_bytes
 from warpsmith.kernels.families.row_sweeps import Sweep, Sweeps
 from warpsmith.kernels.family import LaunchFeatures
+from warpsmith.kernels.occupancy import WARP
 from warpsmith.kernels.region import Region
 from warpsmith.kernels.slots import Values
 
@@ -68,7 +69,8 @@ def row_features(kernel: str, region: Region, device: DeviceModel, values: Value
     rounds = len(monoids)
     tree = values["scheme"] == "tree"
     through_shared = points * sum(held) * len(sweeps) if layout.residency == "shared" else 0
-    combine_steps = layout.threads.bit_length() if tree else 10
+    alone = layout.threads < WARP
+    combine_steps = layout.threads.bit_length() if tree or alone else 10
     return LaunchFeatures(
         kernel=kernel, blocks=layout.blocks, threads=layout.block, registers=registers,
         shared_bytes=layout.shared_bytes, dram_read=read, dram_written=stores, l2_read=requested,
@@ -77,5 +79,5 @@ def row_features(kernel: str, region: Region, device: DeviceModel, values: Value
         + rounds * combine_steps * 6 * layout.blocks * layout.block,
         bytes_in_flight=max(layout.group * vector, common.UNROLLED) * streamed,
         sweeps=len(sweeps), cluster=layout.cluster, spilled_bytes=2 * 4 * (wanted - registers),
-        barriers=rounds * ((layout.threads.bit_length() if tree else 1) + 2 * (layout.cluster > 1)),
+        barriers=0 if alone else rounds * ((layout.threads.bit_length() if tree else 1) + 2 * (layout.cluster > 1)),
     )  # fmt: skip

@@ -17,6 +17,15 @@ LIMITED_ROW = 256 << 10
 """Bytes of a row's inputs from which the rows that a full device has in flight may not fit L2."""
 
 
+SUB_WARPS = (4, 8, 16)
+"""Threads of teams of which several share a warp."""
+SHORT_ROW = 256
+"""Elements of a row up to which such teams have enough to do."""
+SEVERAL_ROWS = 64
+"""Rows from which they fill a block."""
+MANY_ROWS = (16, 32, 64)
+
+
 @dataclass(frozen=True, slots=True)
 class RowLayout:
     """One launch: sizes mirror the constants of the device code."""
@@ -87,7 +96,7 @@ def layout_of(facts: RowFacts, values: Values) -> RowLayout:
     steps = max(1, -(-slice_vectors // threads))
     areas = sum(-(-slice_vectors * vector * size // 16) * 16 for size in facts.resident)
     words = sum(max(1, size // 4) for size in facts.resident)
-    team = threads if values["scheme"] == "tree" else threads // 32
+    team = threads if values["scheme"] == "tree" else max(1, threads // 32)
     used = facts.monoid_bytes
     if values["passes"] == "online" and facts.fused_bytes is not None:
         used = (facts.fused_bytes, *used[2:])
@@ -135,13 +144,15 @@ def choices_of(region: Region, device: DeviceModel) -> Choices:
     row_bytes = sum(size * common.item_bytes(load) for load in region.loads if load.level == "full")
     usual = min(1024, max(32, power_of_two_at_least(-(-size // 16))))
     threads = tuple(t for t in (32, 64, 128, 256, 512, 1024) if usual // 4 <= t <= 4 * usual or t == 128)
+    short = size <= SHORT_ROW and region.kept_size >= SEVERAL_ROWS
+    threads = (*SUB_WARPS, *threads) if short else threads
     clusters = tuple(c for c in (1, 2, 4, 8, 16) if c <= max(1, device.max_cluster))
     held = size * sum(compute_bytes(load.dtype) for load in resident)
     places = (("shared", device.shared_per_block), ("registers", 3 * device.registers_per_sm))
     residency = ("reread", *(name for name, room in places if held and held <= room * max(clusters)))
     return {
         "threads": threads,
-        "rows": (1, 2, 4, 8) if size <= 4096 and region.kept_size > 1 else (1,),
+        "rows": (1, 2, 4, 8, *(MANY_ROWS if short else ())) if size <= 4096 and region.kept_size > 1 else (1,),
         "cluster": clusters if row_bytes >= 64 << 10 else (1,),
         "per_sm": (0, 1, 2, 4) if row_bytes >= LIMITED_ROW and region.kept_size > device.sms else (0,),
         "residency": residency,

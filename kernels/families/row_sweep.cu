@@ -77,7 +77,7 @@ template <int LANES, class P> static __device__ __forceinline__ P reduce_lanes(P
 }
 // The partials of THREADS neighbouring threads; each team of the block gets its own result. `scratch` holds
 // SCRATCH partials a team and is used once, so no barrier follows the last read.
-constexpr int WARPS = THREADS / 32;
+constexpr int WARPS = THREADS < 32 ? 1 : THREADS / 32;
 constexpr int SCRATCH = SCHEME == scheme_tree ? THREADS : WARPS;
 template <class P> static __device__ __forceinline__ P reduce_team(P p, P* scratch) {
     const int thread = threadIdx.x % THREADS, team = threadIdx.x / THREADS;
@@ -103,6 +103,11 @@ template <class P> static __device__ __forceinline__ P reduce_team(P p, P* scrat
         set_identity(q);
         if (lane < WARPS) q = fetched(mine + lane);
         return reduce_lanes<WARPS>(q);
+    } else if constexpr (THREADS < 32) {
+        // Several teams share a warp.
+#pragma unroll
+        for (int mask = THREADS / 2; mask > 0; mask /= 2) combine(p, shuffled(p, mask));
+        return lane_copy(p, (int)(threadIdx.x % 32) / THREADS * THREADS);
     } else {
         return reduce_lanes<32>(p);
     }

@@ -11,6 +11,7 @@ from warpsmith.kernels.errors import NotYetError
 from warpsmith.kernels.indexing import Algebra
 from warpsmith.kernels.lowering.call import Call
 from warpsmith.kernels.lowering.ops import POINTWISE
+from warpsmith.kernels.lowering.pads import PAD, Padding
 from warpsmith.kernels.lowering.reductions import REDUCTIONS
 from warpsmith.kernels.lowering.values import CTYPES, CType, Value, ValueTable
 from warpsmith.kernels.lowering.views import VIEWS, Index, View, aligned
@@ -65,6 +66,8 @@ class Evaluator:
                 return self.anchors.anchor(self, node, index)
             case "view":
                 return self._view(node, index)
+            case "pad":
+                return self._pad(node, index)
         return self._pointwise(node, index)
 
     def _pointwise(self, node: OpNode, index: Index) -> Value:
@@ -84,6 +87,13 @@ class Evaluator:
         view = View(self.algebra, index, shape, node.out.shape)
         return self.value(first_operand(node), VIEWS[node.op](view, *node.args[1:]))
 
+    def _pad(self, node: OpNode, index: Index) -> Value:
+        _, pads, *fill = node.args
+        padding = Padding(self.operand_shape(node), pads)
+        found = self.value(first_operand(node), padding.inside(self.algebra, index))
+        element = self.table.cast(found, ctype_of(node))
+        return padding.value(self.algebra, self.table, index, element, fill[0] if fill else 0.0)
+
     def _reduction(self, node: OpNode, index: Index) -> Value:
         _, dims, keepdim = node.args
         kept = tuple(i for d, i in enumerate(index) if d not in dims) if keepdim else index
@@ -91,13 +101,15 @@ class Evaluator:
 
 
 def kind_of(node: OpNode) -> str:
-    """`reduction`, `matmul`, `scan`, `window`, `view` or `pointwise`, with a refusal for what no table holds."""
+    """`reduction`, `matmul`, `scan`, `window`, `pad`, `view` or `pointwise`, with a refusal for what no table holds."""
     if node.pattern in ("reduction", "matmul", "scan"):
         if node.pattern == "reduction" and node.op not in REDUCTIONS:
             raise unsupported(node, "this reduction")
         return node.pattern
     if node.op in WINDOWS:
         return "window"
+    if node.op == PAD and not node.kwargs and isinstance(node.args[0], NodeRef):
+        return "pad"
     if node.pattern != "anchor":
         if node.op in VIEWS:
             return "view"

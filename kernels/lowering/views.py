@@ -64,6 +64,14 @@ def _flip(v: View, dims: Sequence[int]) -> Index:
     return tuple(t if d in dims else i for d, (i, t) in enumerate(zip(v.index, turned, strict=True)))
 
 
+def _roll(v: View, shifts: Sequence[int], dims: Sequence[int]) -> Index:
+    index = v.index
+    for shift, dim in zip(shifts, dims, strict=True):
+        moved = v.algebra.modulo(v.algebra.affine(index[dim], 1, v.shape[dim] - shift), v.shape[dim])
+        index = (*index[:dim], moved, *index[dim + 1 :])
+    return index
+
+
 def _unfold(v: View, dim: int, size: int, step: int) -> Index:
     """Windows of `size` elements, `step` apart; the place within a window is the last index."""
     del size
@@ -92,6 +100,7 @@ VIEWS: dict[str, ViewOp] = {
     "slice": _slice,
     "select": _select,
     "flip": _flip,
+    "roll": _roll,
     "unfold": _unfold,
     "as_strided": _as_strided,
 }

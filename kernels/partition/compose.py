@@ -169,6 +169,8 @@ class _Composer:
     regions: dict[OneRegion, int] = field(default_factory=dict)
     """Distinct ones, numbered."""
     names: dict[str, str] = field(default_factory=dict)
+    results: dict[str, Buffer] = field(default_factory=dict)
+    """Of libraries, read where they lie."""
     views: dict[str, View] = field(default_factory=dict)
     view_names: dict[View, str] = field(default_factory=dict)
     """The other way round."""
@@ -210,14 +212,13 @@ class _Composer:
             self.names[base] = f"r{number}"
         last = {name: place for place, item in enumerate(self.order) for name in _read(self.fusion, item)}
         tenants: list[Tenant] = []
-        results: dict[str, Buffer] = {}
         for place, item in enumerate(self.order):
             for name in (name for name in _made(item) if name not in self.names):
-                self.names[name] = f"t{len(tenants) + len(results)}"
+                self.names[name] = f"t{len(tenants) + len(self.results)}"
                 spec = graph.spec(name)
                 if isinstance(item, OpNode) and _stays(item):
                     strides = None if spec.strides == row_major(spec.shape) else spec.strides
-                    results[self.names[name]] = Buffer(
+                    self.results[self.names[name]] = Buffer(
                         dtype=spec.dtype, shape=spec.shape, init="result", strides=strides
                     )  # fmt: skip
                     continue
@@ -225,7 +226,7 @@ class _Composer:
                 lives = (-1, len(self.order)) if self._at_load_time(item) else (place, last.get(name, place))
                 tenants.append(Tenant(self.names[name], spec, *lives))
         scratch = assigned(tenants)
-        return replace(scratch, buffers=scratch.buffers | results)
+        return replace(scratch, buffers=scratch.buffers | self.results)
 
     def _in_place(self) -> dict[str, View]:
         """Results of libraries that lie in outputs of another shape."""
@@ -240,7 +241,8 @@ class _Composer:
             step = library_step(item, self.names[item.name], self._window)
             last = is_channels_last(item.out) or self._reads_channels_last(item)
             work = convolved(self.fusion.graph, item, channels_last=last)
-            return LibraryPart(step, item.flops, item.bytes_moved, work)
+            copied = item.out.nbytes if _stays(item) and step.out not in self.results else 0
+            return LibraryPart(step, item.flops, item.bytes_moved, work, copied)
         part = self._kernel_part(item, self.fusion.region(item), [self.names[name] for name in item])
         return replace(part, load_time=self._at_load_time(item))
 

@@ -13,6 +13,9 @@ _DTYPES = frozenset({"float32", "float16", "bfloat16"})
 """Those for which there are tensor cores."""
 
 
+_WIDE = 5
+
+
 def groups_of(node: OpNode) -> int:
     """Groups of a convolution; 0 for any other node."""
     return int(node.args[_GROUPS]) if node.op == "convolution" else 0
@@ -37,8 +40,8 @@ def convolved(graph: OpGraph, node: OpNode, *, channels_last: bool) -> Convolved
         return None
     x, weight = (graph.spec(ref.name) for ref in node.args[:2])
     groups, transposed = groups_of(node), bool(node.args[_TRANSPOSED])
-    stride, padding = node.args[3], node.args[4]
     taps = weight.shape[2:]
+    stride, padding = (tuple(node.args[place]) * (len(taps) // len(node.args[place])) for place in (3, 4))
     return Convolved(
         dtype=node.out.dtype,
         channels=x.shape[1] // groups,
@@ -48,6 +51,7 @@ def convolved(graph: OpGraph, node: OpNode, *, channels_last: bool) -> Convolved
         dims=len(taps),
         pointwise=prod(taps) == 1 and set(stride) == {1} and not any(padding),
         transposed=transposed,
+        wide=any(size >= _WIDE and step > 1 for size, step in zip(taps, stride, strict=True)),
         channels_last=channels_last,
         turned_bytes=x.nbytes + node.out.nbytes,
     )

@@ -72,8 +72,11 @@ class Fusion:
     def run(self) -> list[Group]:
         """The groups after all fusions that pay. Raises NotYetError where some group is no region."""
         forced = self.forced
-        for name in [name for group in self.groups for name in group if name not in forced]:
-            self._try_inline(name)
+        for name in [name for group in self.groups for name in group]:
+            group = next(group for group in self.groups if name in group)
+            # A group of several is looked at once all of them have joined it.
+            if name == group[-1] and forced.isdisjoint(group):
+                self._try_inline(group)
         self._join()
         for group in self.groups:
             if self.prices.of(canonical(self.region(group))[0]).family is None:
@@ -103,8 +106,8 @@ class Fusion:
         return sum(self._looked_up(group, stored)[1].us for group in groups)
 
     def leaves(self, group: Group, stored: set[str]) -> tuple[str, ...]:
-        """What a group reads."""
-        return leaves_of(self.graph, group, stored)
+        """What a group reads; its own results are not read again."""
+        return leaves_of(self.graph, group, stored - set(group))
 
     def _looked_up(self, group: Group, stored: set[str]) -> tuple[OneRegion | None, Price, str]:
         key = (group, self.leaves(group, stored))
@@ -114,21 +117,40 @@ class Fusion:
 
     def _lowered(self, group: Group, stored: set[str]) -> tuple[OneRegion | None, Price, str]:
         try:
-            region = lower(sliced(self.graph, group, stored))
+            region = lower(sliced(self.graph, group, stored - set(group)))
         except NotYetError as error:
             return None, Price(None, inf), str(error)
         return region, self.prices.of(canonical(region)[0]), ""
 
-    def _try_inline(self, name: str) -> None:
-        """Computes a stored node within the groups that read it, if those then cost no more in all."""
-        stored = self.stored - {name}
-        readers = [group for group in self.groups if name in self.leaves(group, self.stored)]
+    def _try_inline(self, group: Group) -> None:
+        """Computes a stored group within the groups that read it, if those then cost no more in all; or together with
+        one of them, its results stored as before, where that costs less: two rounds of sums that a third one needs."""
+        readers = [other for other in self.groups if not set(group).isdisjoint(self.leaves(other, self.stored))]
         if not readers:
             return
-        before, after = self.us([*readers, (name,)], self.stored), self.us(readers, stored)
-        if after <= before and after < inf:
-            self.groups.remove((name,))
+        stored = self.stored - set(group)
+        before, after = self.us([*readers, group], self.stored), self.us(readers, stored)
+        partner, joined = self._reader_to_join(group, readers)
+        if partner is not None and joined < min(before, after):
+            self.groups.remove(group)
+            self.groups[self.groups.index(partner)] = (*group, *partner)
+        elif after <= before and after < inf:
+            self.groups.remove(group)
             self.stored = stored
+
+    def _reader_to_join(self, group: Group, readers: list[Group]) -> tuple[Group | None, float]:
+        """The reader with which a reduction costs least, of those that are reductions too, and what all then cost."""
+        if len(readers) < 2 or any(self.graph.node_index[name].pattern != "reduction" for name in group):
+            return None, inf
+        best: tuple[Group | None, float] = (None, inf)
+        for partner in readers:
+            if any(self.graph.node_index[name].pattern != "reduction" for name in partner):
+                continue
+            others = [other for other in readers if other != partner]
+            us = self.us([(*group, *partner), *others], self.stored)
+            if us < best[1]:
+                best = (partner, us)
+        return best
 
     def _join(self) -> None:
         """Joins groups that read the same tensor, where one walk over it costs less than two."""

@@ -13,6 +13,7 @@ from warpsmith.kernels.rewrites.phases import phases
 from warpsmith.kernels.rewrites.pools import pool_first, pool_fold
 from warpsmith.kernels.rewrites.spatial_sum import spatial_sum
 from warpsmith.kernels.rewrites.unit_reductions import unit_reductions
+from warpsmith.kernels.rewrites.unit_stride import unit_stride
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class Rewrite:
 
 REWRITES: tuple[Rewrite, ...] = tuple(
     Rewrite(once.__name__, once)
-    for once in (linear_sum, spatial_sum, pool_first, pool_fold, fold_affine, unit_reductions, phases)
+    for once in (linear_sum, spatial_sum, pool_first, pool_fold, fold_affine, unit_reductions, unit_stride, phases)
 )
 _BY_NAME = {rewrite.name: rewrite for rewrite in REWRITES}
 

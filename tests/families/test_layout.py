@@ -12,12 +12,16 @@ from regions import line, random
 from running import assert_compile_cleanly, assert_computes, poisoned
 
 from warpsmith.kernels.assemble import differences_elsewhere
+from warpsmith.kernels.capture import capture
 from warpsmith.kernels.cost import estimate_us
 from warpsmith.kernels.device import model_for
 from warpsmith.kernels.families.layout import LayoutFamily
+from warpsmith.kernels.families.layout_tile import turn_of
 from warpsmith.kernels.families.map import MapFamily
 from warpsmith.kernels.families.registry import families_for
-from warpsmith.kernels.problem import load_problem
+from warpsmith.kernels.family import spec_for
+from warpsmith.kernels.lowering.lower import lower
+from warpsmith.kernels.problem import live_problem, load_problem
 from warpsmith.kernels.records import Candidate
 from warpsmith.sandbox.emulator.backend import EmulatorBackend
 from warpsmith.tools.compile import Compiler
@@ -235,3 +239,28 @@ def test_full_verdicts_hold_at_hidden_shapes(name, tmp_path):
     for candidate, outcome in zip(candidates, outcomes, strict=True):
         assert outcome.status == "ok", (candidate.values, outcome.failure)
         assert outcome.shape_specific is False
+
+
+def grouped(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    """Groups of four channels, which are neighbours in memory."""
+    return (x.unflatten(1, (-1, 4)) * scale[:, :, None, None, None]).flatten(1, 2).contiguous()
+
+
+def interleaved(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    """Every other column from the other half of the channels."""
+    return (x.unflatten(1, (2, -1)) * scale[0, 0]).permute(0, 2, 3, 4, 1).flatten(3).contiguous()
+
+
+@pytest.mark.parametrize("function", [grouped, interleaved])
+def test_short_axes_are_joined_with_those_beside_them(function, compiler, tmp_path):
+    x = random(2, 32, 5, 40).to(memory_format=torch.channels_last)
+    scale = random(2, 8)
+    graph = capture(live_problem(function, [x, scale], folder=tmp_path))
+    region = lower(graph)
+    turn = turn_of(region)
+    assert turn is not None
+    assert min(turn.i.size, turn.j.size) >= 16
+    assert FAMILY.pays(region, DEVICE)
+    case = regions.Case(function.__name__, region, {"in0": x, "in1": scale}, {"out0": function(x, scale)})
+    spec = spec_for(FAMILY, region, DEVICE)
+    assert_computes(compiler, case, spec.emit(spec.sensible()))

@@ -109,6 +109,28 @@ def test_clusters_share_an_unaligned_row(values, compiler, spec_of):
     assert_computes(compiler, case, spec.emit(values))
 
 
+SHORT = [
+    regions.softmax(random(150, 37), 1),
+    regions.position("argmax", random(70, 16), 1),
+    logsumexp(_special(rows=70)),
+    regions.layer_norm(random(130, 64), [1]),
+]
+
+
+@pytest.mark.parametrize("threads", [4, 8, 16])
+@pytest.mark.parametrize("case", SHORT, ids=repr)
+def test_several_teams_share_a_warp(case, threads, compiler, spec_of):
+    spec = spec_of(FAMILY, case.region)
+    team = {"threads": threads, "rows": 64, "scheme": "shuffle", "accumulators": 1, "unroll": 1}
+    values = spec.naive | spec.sensible() | team
+    assert FAMILY.check(case.region, spec.device, values) is None
+    assert_computes(compiler, case, FAMILY.emit(case.region, spec.device, values))
+    for wrong, slot in (({"rows": 1}, "rows"), ({"scheme": "tree"}, "scheme")):
+        found = FAMILY.check(case.region, spec.device, values | wrong)
+        assert found is not None
+        assert slot in found.slots
+
+
 @pytest.mark.parametrize("scheme", ["shuffle", "tree"])
 @pytest.mark.parametrize("cluster", [1, 2])
 def test_partials_of_mixed_sizes(cluster, scheme, compiler, spec_of):

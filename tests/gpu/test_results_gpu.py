@@ -12,7 +12,9 @@ from warpsmith.kernels.device import model_for
 from warpsmith.kernels.families.registry import COMPOSER
 from warpsmith.kernels.family import spec_for
 from warpsmith.kernels.partition.compose import compose
+from warpsmith.kernels.records import LibraryStep
 from warpsmith.sandbox.cuda.backend import CudaBackend
+from warpsmith.sandbox.cuda.library import library_call
 
 pytestmark = pytest.mark.gpu
 
@@ -78,3 +80,16 @@ def test_they_are_found_wherever_they_lie_and_nothing_is_kept(tmp_path):
             held.append(torch.cuda.memory_allocated() - 4 * sum(one.numel() for one in kept))
         del wanted, outputs
         assert held[3] <= held[2] + (1 << 20)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_cudnn_writes_convolutions_over_one_to_three_dimensions_into_place(rank):
+    x, w = torch.randn(2, 8, *[12] * rank, device="cuda"), torch.randn(16, 8, *[3] * rank, device="cuda")
+    geometry = {name: [one] * rank for name, one in (("stride", 1), ("padding", 1), ("dilation", 1))}
+    geometry |= {"transposed": False, "output_padding": [0] * rank, "groups": 1}
+    wanted = torch.ops.aten.convolution(x, w, None, **geometry)
+    out = torch.full_like(wanted, torch.nan)
+    step = LibraryStep(library="convolution", args=("in0", "in1"), kwargs=geometry, out="out0")
+    call = library_call(step, {"in0": x, "in1": w, "out0": out})
+    call()
+    torch.testing.assert_close(out, wanted, rtol=1e-3, atol=1e-3)

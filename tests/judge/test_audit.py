@@ -2,9 +2,10 @@
 
 import judge_problems as problems
 import pytest
+import torch
 
 from warpsmith.sandbox.scripted import ScriptedBackend
-from warpsmith.tools.verification.audit import audit, keep, payable, stored
+from warpsmith.tools.verification.audit import Audit, _fewer_bits, audit, keep, payable, stored
 from warpsmith.tools.verification.session import Session
 
 TEXT = """
@@ -38,10 +39,12 @@ DEGENERATE = {
     "does not look at its input": ("torch.zeros_like(x).sum(1)", "the answer for other inputs"),
     "gives its input back": ("x.view(50, 20)", "a copy of in0"),
     "weights take no part": ("x.softmax(1) + 0 * self.linear.bias.sum()", "the answer without weights"),
-    "half of the input is not read": ("x[:, :25].softmax(1)", "the answer without the last of in0"),
     "rounds to 16 bits itself": ("x.bfloat16().softmax(1).float()", None),
 }
 HEALTHY = {
+    "nothing depends on the last elements": TEXT.replace("FORWARD", "F.avg_pool1d(x, 3) * self.linear.weight.sum()")
+    .replace("INPUT", "torch.rand(20, 50)")
+    .replace("SIZE", "50, 4"),
     "softmax": problems.SOFTMAX,
     "layer norm": problems.LAYER_NORM,
     "argmax": problems.ARGMAX,
@@ -71,6 +74,29 @@ def test_problems_that_tell_are_payable(tmp_path, name):
     assert found.accepted == ()
     assert len(found.tried) >= 4
     assert found.payable
+
+
+def test_what_leaves_out_the_last_elements_saves_no_time():
+    last = "the answer without the last of in0"
+    found = Audit(problem_hash="0" * 64, device="cpu", accepted=(last,), tried=(last, "zeros"))
+    assert found.payable
+    assert found.warnings() == [f"this problem cannot tell {last} from a right answer"]
+    assert not found.model_copy(update={"accepted": (last, "zeros")}).payable
+
+
+@pytest.mark.parametrize(
+    ("results", "inside", "bits"),
+    [
+        ([torch.float32], [None], 10),
+        # Eager rounds to TF32: the answer in TF32 is its own.
+        ([torch.float32], [torch.float32], 7),
+        ([torch.float32], [torch.bfloat16], 3),
+        ([torch.float64, torch.float32], [None, None], 10),
+        ([torch.float16], [None], 7),
+    ],
+)
+def test_a_lower_precision_is_lower_than_eager_s_own(results, inside, bits):
+    assert _fewer_bits(results, inside) == bits
 
 
 def test_outputs_far_below_any_fixed_tolerance_are_told_apart(tmp_path):

@@ -154,6 +154,38 @@ def flipped_softmax(x):
     return x.flip(1).softmax(1)
 
 
+def padded(x):
+    return F.pad(x.exp(), (2, 1, 0, 0, 0, 3), value=1.5) * 2
+
+
+def cut_and_padded(x):
+    return F.pad(x, (-1, 2, 3, -4))
+
+
+def padded_softmax(x):
+    return F.pad(x, (1, 2), value=-1.0).softmax(1)
+
+
+def padded_flags(x):
+    return F.pad(x > 0, (1, 1), value=True), F.pad((x * 8).int(), (1, 1), value=-7)
+
+
+def padded_again(x):
+    return F.pad(F.pad(x, (1, 0), value=2.0) + 1, (0, 0, 2, 2))[2:-2]
+
+
+def rolled(x):
+    return torch.roll(x, (2, -9), (0, 2)) + x
+
+
+def rolled_flat(x):
+    return torch.roll(x, -3)
+
+
+def rolled_rows(x):
+    return torch.roll(x, 4, 1).softmax(1)
+
+
 def odd_reshape(x):
     return (x.t().reshape(7, 12) + 1).reshape(3, 28).softmax(1)
 

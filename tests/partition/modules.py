@@ -32,6 +32,12 @@ MODULES: dict[str, tuple[str, str, str]] = {
         "y = self.b(self.a(x)[0])[0]\nreturn torch.tanh(y[:, -1]), y.sum(1)",
         "torch.randn(3, 7, 6)",
     ),
+    "shifted_windows": (
+        "self.a = nn.Linear(6, 6)",
+        "y = torch.roll(nn.functional.pad(x, (0, 0, 1, 2), value=0.5), (-1, 3), (1, 2))\n"
+        "return torch.roll(self.a(y), 1, 1)[:, 1:4] + torch.softmax(nn.functional.pad(x, (2, 0)), 2)[:, :3, :6]",
+        "torch.randn(4, 5, 6)",
+    ),
     "two_axes": ("pass", "return torch.softmax(x, dim=1).amax(dim=0)", "torch.randn(11, 13)"),
     "transposed": (
         "self.w = nn.Parameter(torch.randn(7, 9))",

@@ -238,3 +238,18 @@ def test_phases_of_a_transposed_convolution_are_turned_as_they_are_interleaved(
     assert [part.load_time for part in found.parts if isinstance(part, KernelPart)] == [False, True, False]
     assert found.kernels[-1].family == "layout"
     assert max(differences(problem, spec.emit(spec.sensible()), compiler)) < 1e-5
+
+
+def test_two_rounds_of_sums_that_a_third_part_needs_are_one_kernel(tmp_path: Path, compiler: Compiler) -> None:
+    path = module_file(
+        tmp_path, "normed", "self.a = nn.Conv2d(8, 16, 3)\nself.n = nn.GroupNorm(4, 16)",
+        "return nn.functional.max_pool2d(self.n(self.a(x)), 2)", "torch.randn(n, 8, m, m)",
+    )  # fmt: skip
+    path.write_text(path.read_text() + "\nn, m = 128, 130\n")
+    spec = turned(load_problem(str(path)))
+    sums = [part.outputs for part in spec.region.parts if isinstance(part, KernelPart) and len(part.outputs) > 1]
+    assert [[name.rsplit("_", 1)[0] for name in names] for names in sums] == [["sum", "sum"]]
+    small = load_problem(str(path), overrides={"n": "2", "m": "11"})
+    there = carried(spec, spec.emit(spec.sensible()), capture(small))
+    assert isinstance(there, Candidate), there
+    assert max(differences(small, there, compiler)) < 2e-5

@@ -153,15 +153,32 @@ def phases(draw: random.Random) -> Text:
     return made, "return torch.tanh(self.a(x))", f"torch.randn(2, 3, {sizes})"
 
 
+def unit_stride(draw: random.Random) -> Text:
+    rank, groups = draw.randint(1, 3), draw.randint(1, 3)
+    given, results = groups * draw.randint(1, 3), groups * draw.randint(1, 3)
+    taps, dilation = ([draw.randint(1, 3) for _ in range(rank)] for _ in range(2))
+    padding = [draw.randint(0, (n - 1) * d) for n, d in zip(taps, dilation, strict=True)]
+    made = (
+        f"self.a = nn.ConvTranspose{rank}d({given}, {results}, {tuple(taps)}, padding={tuple(padding)}, "
+        f"dilation={tuple(dilation)}, groups={groups}, bias={draw.random() < 0.5})"
+    )
+    last = draw.choice(["y", "torch.tanh(y)", "(y, y.sum(1))"])
+    sizes = ", ".join(str(draw.randint(7, 9)) for _ in range(rank))
+    return made, f"y = self.a(x)\nreturn {last}", f"torch.randn(2, {given}, {sizes})"
+
+
 HOLDING: dict[str, Callable[[random.Random], Text]] = {
     made.__name__: made
-    for made in (linear_sum, spatial_sum, pool_first, pool_fold, fold_affine, unit_reductions, phases)
+    for made in (linear_sum, spatial_sum, pool_first, pool_fold, fold_affine, unit_reductions, unit_stride, phases)
 }
 """By the name of the rewrite that holds."""
 
 _LINEAR = "self.a = nn.Linear(9, 7)\nself.b = nn.Linear(9, 7, bias=False)\nself.p = nn.Parameter(torch.randn(4, 7))"
 _CONV = "self.a = nn.Conv2d(2, 4, 3, stride=2)\nself.b = nn.Conv2d(2, 4, 3)\nself.c = nn.Conv2d(2, 4, 3, groups=2)"
-_TURNED = "self.a = nn.ConvTranspose2d(2, 4, 3, stride=2, dilation=2)\nself.b = nn.ConvTranspose2d(2, 4, 3, groups=2)"
+_TURNED = (
+    "self.a = nn.ConvTranspose2d(2, 4, 3, stride=2, dilation=2)\n"
+    "self.b = nn.ConvTranspose2d(2, 4, 3, stride=2, groups=2)"
+)
 _ROWS, _IMAGE = "torch.randn(4, 9)", "torch.randn(2, 2, 9, 8)"
 
 LEFT_ALONE: dict[str, Text] = {
@@ -185,6 +202,11 @@ LEFT_ALONE: dict[str, Text] = {
     "a greatest value of windows": (_CONV, "return F.max_pool2d(self.b(x), 2)", _IMAGE),
     "strides out of step, and dilation": (_TURNED, "return F.avg_pool2d(self.a(x), 3)", _IMAGE),
     "transposed groups": (_TURNED, "return F.avg_pool2d(self.b(x), 2)", _IMAGE),
+    "a transposed convolution cut at its edges": (
+        "self.a = nn.ConvTranspose2d(2, 4, 2, padding=2, groups=2)",
+        "return torch.relu(self.a(x))",
+        _IMAGE,
+    ),
     "more than one element": ("pass", "return x.sum(1).exp()", _ROWS),
 }
 """What is in the way -> module."""

@@ -55,6 +55,11 @@ OTHERS: dict[tuple[str, ...], Text] = {
         "return torch.tanh(self.a(x)) * 2",
         "torch.randn(2, 3, 7, 6)",
     ),
+    ("unit_stride",): (
+        "self.a = nn.ConvTranspose2d(4, 6, (3, 2), padding=1, groups=2)",
+        "return self.a(x)",
+        "torch.randn(2, 4, 9, 8)",
+    ),
     ("fold_affine",): (
         "self.a = nn.Conv2d(3, 5, 3)\nself.n = nn.BatchNorm2d(5)",
         "return self.n(self.a(x)) * 2",

@@ -12,8 +12,8 @@ SUMS = ("square", "step_square")
 """Errors that depend on the order of addition."""
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 ODD = [
-    0.0, math.inf, math.nan, 1e-320, 5e-324, 1e-45, 2e-41, 6e-8, 3e-5, 65504.0, 65519.0, 65520.0, 1e38, 3.4e38, 3.5e38,
-    1e308,
+    0.0, math.inf, math.nan, 1e-320, 5e-324, 1e-45, 2e-41, 6e-8, 3e-5, 2.0**-14, 65504.0, 65519.0, 65520.0, 1e38,
+    3.4e38, 3.5e38, 1e308,
 ]  # fmt: skip
 """Near the edges of every dtype."""
 
@@ -23,6 +23,9 @@ def near(dtype, count=2901, start=3, device="cpu"):
     generator = torch.Generator(device).manual_seed(7)
     truth = torch.randn(start + count, dtype=torch.float64, generator=generator, device=device)
     truth *= 10 ** (10 * torch.rand(truth.shape, dtype=torch.float64, generator=generator, device=device) - 8)
+    # Every seventh lies in the middle between two values of the dtype.
+    halves = torch.randint(0, 64, truth[::7].shape, generator=generator, device=device).double()
+    truth[::7] = 1 + (halves + 0.5) * torch.finfo(dtype).eps
     value = truth.to(dtype, copy=True)
     value[::5] *= 1 + torch.randn(value[::5].shape, generator=generator, device=device).to(dtype) / 8
     return truth[start:], value[start:]

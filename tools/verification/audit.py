@@ -18,7 +18,7 @@ from warpsmith.kernels.records import Record
 from warpsmith.tools.compile_cache import default_cache_dir
 from warpsmith.tools.runs.store import write_atomically
 from warpsmith.tools.verification import oracle
-from warpsmith.tools.verification.compare import RULE_VERSION
+from warpsmith.tools.verification.compare import RULE_VERSION, Yardstick
 from warpsmith.tools.verification.domains import computable
 from warpsmith.tools.verification.input_sets import InputSet
 from warpsmith.tools.verification.inputs import KINDS
@@ -33,6 +33,9 @@ Answer = Callable[[InputSet], Sequence[torch.Tensor]]
 """What a kernel would give that does not do the work; raises Undefined where it cannot be had."""
 _LOWER = {torch.float64: 23, torch.float32: 10, torch.float16: 7, torch.bfloat16: 3}
 """Bits after the leading one of the next lower precision: float32, TF32 and float16, bfloat16, float8."""
+_INSIDE = {torch.float32: 10, torch.float16: 10, torch.bfloat16: 7}
+"""The same of what eager computes in, where that is below its results; float32 stands for TF32."""
+_CUT_SHORT = "the answer without the last of "
 _LOWER_NAMES = {23: "float32", 10: "float16 or TF32", 7: "bfloat16", 3: "float8"}
 
 
@@ -53,8 +56,9 @@ class Audit(Record):
 
     @property
     def payable(self) -> bool:
-        """Whether a verdict on this problem may be paid for."""
-        return not self.accepted and not self.untold and bool(self.tried)
+        """Whether a verdict on this problem may be paid for. What leaves out the last elements saves no time."""
+        trivial = [answer for answer in self.accepted if not answer.startswith(_CUT_SHORT)]
+        return not trivial and not self.untold and bool(self.tried)
 
     def warnings(self) -> list[str]:
         """The findings as sentences for users."""
@@ -191,11 +195,18 @@ def _answers(session: Session, inputs: InputSet) -> Iterator[tuple[str, Answer]]
         yield "the answer without weights", lambda one: oracle.eager(_without_weights(one), one.inputs)
     for position in floats:
         if inputs.inputs[position].dim() and inputs.inputs[position].shape[-1] > 1:
-            yield f"the answer without the last of in{position}", partial(_cut_short, position=position)
+            yield f"{_CUT_SHORT}in{position}", partial(_cut_short, position=position)
     results = [layout.dtype for layout in inputs.layouts if layout.dtype in _LOWER]
     if results:
-        bits = min(_LOWER[dtype] for dtype in results)
+        bits = _fewer_bits(results, [one.inside for one in inputs.yardsticks if isinstance(one, Yardstick)])
         yield f"the answer in {_LOWER_NAMES[bits]}", lambda one: _coarse(one, bits)
+
+
+def _fewer_bits(results: Sequence[torch.dtype], inside: Sequence[torch.dtype | None]) -> int:
+    """Of the precision below the lowest that eager itself has somewhere: what eager rounds to is no lower one."""
+    bits = min(_LOWER[dtype] for dtype in results)
+    used = [_INSIDE[dtype] for dtype in inside if dtype is not None]
+    return min([bits, *(max((one for one in _LOWER_NAMES if one < own), default=own) for own in used)])
 
 
 def _is_float(value: Any) -> bool:
@@ -252,7 +263,12 @@ def _cut_short(inputs: InputSet, position: int) -> Sequence[torch.Tensor]:
     values = list(inputs.inputs)
     values[position] = values[position].clone()
     values[position][..., -1] = 0
-    return oracle.eager(inputs.instance, values)
+    found = oracle.eager(inputs.instance, values)
+    right = oracle.eager(inputs.instance, inputs.inputs)
+    if all(torch.equal(one, other) for one, other in zip(found, right, strict=True)):
+        # Nothing depends on them: a window's steps end before the edge.
+        raise _SaysNothing
+    return found
 
 
 def _coarse(inputs: InputSet, bits: int) -> Sequence[torch.Tensor]:

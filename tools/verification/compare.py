@@ -16,7 +16,7 @@ from warpsmith.tools.verification.sealed import Sealed, piece_of
 Truth = torch.Tensor | Sealed | Rowwise
 """What results are held against: in memory, sealed there, or computed whenever it is asked for."""
 
-RULE_VERSION = 5
+RULE_VERSION = 6
 """Changes with whatever decides a verdict on numbers: audits of other versions count no more."""
 _CHUNK_GPU = 1 << 23
 _CHUNK_CPU = 1 << 21

@@ -153,7 +153,7 @@ def fused_on(device: torch.device, *dtypes: torch.dtype) -> Fused | None:
     that there are no kernels for, and, as `untold` tells, where they cannot be made."""
     try:
         if device.type not in _fused:
-            _fused[device.type] = _on_gpu(device)
+            _fused[device.type] = _on_gpu(device) if device.type == "cuda" else None
         kernels = _fused[device.type]
         return kernels if kernels is not None and (not dtypes or kernels.takes(*dtypes)) else None
     except (*LOAD_ERRORS, UserError) as error:
