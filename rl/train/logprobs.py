@@ -208,13 +208,18 @@ def _shared(model: Any, part: Part, cache_name: str) -> Tensor | None:
 
 
 def _apart(model: Any, part: Part) -> Tensor:
-    """[replies, tokens, hidden], each reply with its prompt; gaps lie between the two."""
+    """[replies, tokens, hidden], each reply with its prompt. Gaps lie behind both: one in between would count for the
+    width of a sliding window."""
     ids = torch.cat([part.prompts[part.rows], part.tokens], dim=1)
     mask = torch.cat([part.prompt_mask[part.rows], part.token_mask], dim=1)
+    order = torch.argsort(1 - mask, dim=1, stable=True)
+    ids, mask = ids.gather(1, order), mask.gather(1, order)
     positions = (mask.cumsum(1) - 1).clamp(min=0)
     out = body(model)(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False)
-    hidden: Tensor = out.last_hidden_state[:, part.prompts.shape[1] :]
-    return hidden
+    hidden: Tensor = out.last_hidden_state
+    begin = part.prompt_mask.sum(1)[part.rows, None]
+    index = (begin + torch.arange(part.tokens.shape[1], device=ids.device)).clamp(max=ids.shape[1] - 1)
+    return hidden.gather(1, index[:, :, None].expand(-1, -1, hidden.shape[2]))
 
 
 def _over_allowed(head: Head, part: Part, hidden: Tensor, most_logits: int) -> tuple[Tensor, Tensor]:

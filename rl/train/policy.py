@@ -201,8 +201,9 @@ def _with_adapter(model: Any, files: ModelFiles, settings: ModelSettings) -> Any
     assert lora is not None
     try:
         with warnings.catch_warnings():
-            # peft reads a name that transformers is about to drop.
+            # peft reads a name that transformers is about to drop, and tells that it knows transposed layers.
             warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
+            warnings.filterwarnings("ignore", "fan_in_fan_out", UserWarning)
             return _adapted(peft, model, files, settings, lora)
     except (ValueError, OSError, KeyError) as error:
         raise UserError(f"[model.lora]: {' '.join(str(error).split())[:300]}") from error
