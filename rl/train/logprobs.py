@@ -176,6 +176,13 @@ def body(model: Any) -> Any:
     return getattr(model, model.base_model_prefix)
 
 
+def cache_fits(model: Any, cache_name: str) -> bool:
+    """Whether the model's cache lets replies share what was read of their prompt."""
+    ids = torch.tensor([[1, 2]], device=model.device)
+    with torch.no_grad():
+        return gaps_fit(getattr(body(model)(input_ids=ids, use_cache=True), cache_name, None))
+
+
 def decision_logprobs(
     model: Any, head: Head, part: Part, *, cache_name: str, share_prompts: bool, most_logits: int = MOST_LOGITS
 ) -> tuple[Tensor, Tensor]:

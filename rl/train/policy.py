@@ -20,7 +20,7 @@ from warpsmith.agents.local.address import ModelFiles, Settings, find_model
 from warpsmith.agents.local.decisions import Decisions
 from warpsmith.agents.local.model import LocalModel, load, quietly
 from warpsmith.kernels.errors import UserError
-from warpsmith.rl.train.logprobs import Head, Part, decision_logprobs, packed
+from warpsmith.rl.train.logprobs import Head, Part, cache_fits, decision_logprobs, packed
 from warpsmith.rl.train.settings import LoraSettings, ModelSettings
 
 VERSION_FILE = "warpsmith.json"
@@ -38,6 +38,8 @@ class Policy:
         self._files = files
         self.version = 0
         self._head = Head(local.model)
+        # Checkpointing has no use for a cache.
+        self._shares = not settings.gradient_checkpointing and cache_fits(local.model, local.cache_name)
         self._reference: dict[str, Tensor] | None = None
         self.set_version(0)
 
@@ -106,7 +108,7 @@ class Policy:
         with self.autocast():
             return decision_logprobs(
                 self.local.model, self._head, part, cache_name=self.local.cache_name,
-                share_prompts=not self.settings.gradient_checkpointing,
+                share_prompts=self._shares,
             )  # fmt: skip
 
     def scored(self, replies: Sequence[Decisions], micro_batch: int = 16) -> list[Tensor]:
