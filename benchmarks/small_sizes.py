@@ -38,7 +38,7 @@ class Budget:
     """What a small problem may cost."""
 
     elements: int
-    """Of the results of all operators together; parameters take nothing but memory."""
+    """Of inputs and the results of all operators together; parameters take nothing but memory."""
     flops: int
     """Of products and convolutions."""
 
@@ -91,7 +91,8 @@ def cost_of(problem: Problem) -> Cost:
     if any(not result.numel() for result in results):
         raise UserError("a result is empty")
     given = tuple(tuple(value.shape) if isinstance(value, torch.Tensor) else () for value in instance.inputs)
-    return Cost(elements.count, flops.get_total_flops(), given)
+    read = sum(value.numel() for value in instance.inputs if isinstance(value, torch.Tensor))
+    return Cost(elements.count + read, flops.get_total_flops(), given)
 
 
 def _built(problem: Problem) -> Instance:

@@ -15,12 +15,13 @@ import argparse
 import asyncio
 import json
 import multiprocessing
+import platform
 import sys
 import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -41,6 +42,7 @@ from warpsmith.kernels.opgraph import OpGraph
 from warpsmith.kernels.plan import plan
 from warpsmith.kernels.problem import Problem, ProblemRef, load_problem, load_ref
 from warpsmith.kernels.records import Candidate, CompileReport
+from warpsmith.kernels.shape_variants import CLASSES
 from warpsmith.tools.compile import Compiler
 from warpsmith.tools.target import Target
 from warpsmith.tools.verification import instances
@@ -238,6 +240,34 @@ def _told(row: Row) -> str:
     return f"{row.key}: {row.status} ({row.seconds:g} s) {tail}"
 
 
+def markdown(rows: Sequence[Row], command: str) -> str:
+    """The page: counts by level, what did not end well and why, what was verified of each problem."""
+    lines = ["# Every problem at a small size on the emulator", "", f"`{command}`", ""]
+    lines += [f"torch {torch.__version__}, Python {platform.python_version()}.", ""]
+    lines += ["| level | problems | verified | candidates | at hidden shapes |", "|---|---|---|---|---|"]
+    for level in sorted({_level(row) for row in rows}):
+        of_level = [row for row in rows if _level(row) == level]
+        good = [name for row in of_level for name, what in row.tried.items() if what == "ok"]
+        hidden = sum(name.rsplit(" ", 1)[-1] in CLASSES for name in good)
+        verified = sum(row.status == "ok" for row in of_level)
+        lines.append(f"| {level} | {len(of_level)} | {verified} | {len(good)} | {hidden} |")
+    lines += ["", "Not verified:", ""]
+    lines += [f"- {_told(row)}" for row in rows if row.status != "ok"] or ["- none"]
+    lines += ["", "| problem | inputs | candidates | s |", "|---|---|---|---|"]
+    lines += [
+        f"| {row.key} | {' '.join('x'.join(map(str, shape)) or 'number' for shape in row.inputs)} | {len(row.tried)} | "
+        f"{row.seconds:g} |"
+        for row in rows
+        if row.status == "ok"
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _level(row: Row) -> str:
+    """`L2` of `L2-013_Name`."""
+    return row.key.split("-")[0]
+
+
 def main() -> int:
     """Exit status 0 where every chosen problem plans and verifies."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
@@ -253,6 +283,7 @@ def main() -> int:
     parser.add_argument("--full-size", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--hidden-shapes", type=int, metavar="SEED", help="verify at shapes drawn from a seed as well")
     parser.add_argument("--out", type=Path, help="JSON lines, appended to")
+    parser.add_argument("--page", type=Path, help="Markdown of all rows")
     parser.add_argument("--retry", action="store_true", help="run again what did not end well")
     asked = parser.parse_args()
     level: Literal["quick", "full"] = "full" if asked.full_verdict else "quick"
@@ -269,6 +300,9 @@ def main() -> int:
                     file.write(json.dumps(asdict(row)) + "\n")
             sys.stderr.write(_told(row) + "\n")
         rows.append(row)
+    if asked.page is not None:
+        told = sys.argv[1:]
+        asked.page.write_text(markdown(rows, " ".join(["benchmarks/small_suite.py", *told])))
     counted = Counter(row.status for row in rows)
     sys.stdout.write("\n".join(_told(row) for row in rows if row.status != "ok") + "\n")
     sys.stdout.write(", ".join(f"{count} {status}" for status, count in sorted(counted.items())) + "\n")

@@ -29,6 +29,7 @@ LOG_LIMIT = 256 << 10
 MEMORY_LIMIT = 4 << 30
 """Bytes of address space: ordinary compiles need under 0.5 GB, runaway template expansion any amount."""
 
+_NICE = 5
 _PR_SET_PDEATHSIG = 1
 
 
@@ -37,6 +38,8 @@ def main(arguments: list[str]) -> int:
     parent, library = int(arguments[0]), Path(arguments[1])
     folders = tuple(Path(folder) for folder in arguments[2:])
     _die_with(parent)
+    # Who has a GPU to itself must not wait for a core meanwhile.
+    os.nice(_NICE)
     answers = os.dup(1)
     os.dup2(2, 1)  # whatever the compiler prints must not land between the frames
     try:

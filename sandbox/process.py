@@ -33,6 +33,8 @@ _MESSAGE = "WARPSMITH_NURSERY"
 """Environment variable by which the first message reaches a nursery that bubblewrap has started anew."""
 _MOST_BYTES = 1 << 30
 """A longer message is a broken stream."""
+NICE = "WARPSMITH_NICE"
+"""Environment variable of a worker: by how much others come before it."""
 _retiring = threading.Event()
 
 
@@ -233,6 +235,7 @@ def main(arguments: list[str]) -> None:
     if arguments[2:] == ["stem"]:
         _stem(control)
         return
+    os.nice(int(os.environ.pop(NICE, "0")))
     wrapped = os.environ.pop(_MESSAGE, None)
     message = json.loads(wrapped) if wrapped else receive(control)
     if message is None:

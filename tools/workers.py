@@ -12,6 +12,7 @@ from typing import Any, Self
 from warpsmith.sandbox.isolation.policy import Policy
 from warpsmith.sandbox.isolation.profile import Isolation
 from warpsmith.sandbox.nursery import Nursery
+from warpsmith.sandbox.process import NICE
 from warpsmith.sandbox.worker import Worker
 from warpsmith.tools.lease import Lease
 from warpsmith.tools.runner_policy import runner_policy
@@ -26,14 +27,16 @@ class Workers:
     """Workers that jobs borrow in turn. Use as an async context manager."""
 
     def __init__(
-        self, target: Target, *, jobs: int = 1, notify: Notify | None = None, policy: Policy | None = None
-    ) -> None:
-        """`jobs` emulator processes work side by side; a GPU has one. `policy` says what they may touch."""
+        self, target: Target, *, jobs: int = 1, notify: Notify | None = None, policy: Policy | None = None,
+        nice: int = 0,
+    ) -> None:  # fmt: skip
+        """`jobs` emulator processes work side by side; a GPU has one. `policy` says what they may touch, `nice` by how
+        much others come before them."""
         self.target = target
         self._notify = notify
         # Imports are made once: workers are forks of one process.
         self._nursery = Nursery(
-            preload=preload_modules(target), environment=worker_environment(target),
+            preload=preload_modules(target), environment=worker_environment(target) | {NICE: str(nice)},
             policy=policy or runner_policy(target),
         )  # fmt: skip
         self._jobs = 1 if target.kind == "gpu" else max(1, jobs)

@@ -10,13 +10,16 @@ from dataclasses import dataclass
 
 from warpsmith.sandbox.cuda.memory import VARIABLE
 from warpsmith.tools.lease import TAKES
+from warpsmith.tools.verification.footprint import Footprint
 from warpsmith.tools.verification.memory import FLOOR_BYTES, TIMES_EAGER
 
 _CONTEXT_GB = 0.8
 """What CUDA keeps for a process beside what torch hands out."""
 _LEAST_GB = 0.5
-_UNEVEN = 1.1
+_UNEVEN = 1.3
 """Memory that is asked for, over what is held: an allocator's blocks do not fit together without gaps."""
+_WORKSPACE_GB = 6.0
+"""What cuDNN may want beside: with less it takes slower algorithms, and a slow baseline flatters candidates."""
 _BESIDE_GB = 0.6
 """Workspaces of libraries, and what is written to empty the caches."""
 _UNKNOWN = 3
@@ -40,15 +43,16 @@ class Shares:
             return cls(whole=whole)
         return cls(seats, max(_LEAST_GB, (total_gb - lanes * _CONTEXT_GB) / seats), whole)
 
-    def needed(self, eager_bytes: int | None) -> int:
-        """How many seats judging takes where eager takes so many bytes (None: unknown); more than there are where it
-        needs the device to itself."""
+    def needed(self, eager: Footprint | None) -> int:
+        """How many seats judging takes where eager takes so much (None: unknown); more than there are where it needs
+        the device to itself."""
         if self.seat_gb is None:
             return 1
-        if eager_bytes is None:
+        if eager is None:
             return math.ceil(self.seats / _UNKNOWN)
-        most = max(TIMES_EAGER * eager_bytes, FLOOR_BYTES) / 1e9
-        return math.ceil((_UNEVEN * most + _BESIDE_GB) / self.seat_gb)
+        most = max(TIMES_EAGER * eager.tensors, FLOOR_BYTES) / 1e9
+        beside = _BESIDE_GB + _WORKSPACE_GB * eager.convolves
+        return math.ceil((_UNEVEN * most + beside) / self.seat_gb)
 
     @contextlib.contextmanager
     def taken(self, count: int) -> Iterator[None]:

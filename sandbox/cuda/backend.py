@@ -219,6 +219,8 @@ class LoadedCuda:
         """Lets go of scratch buffers. The next launch begins anew, also with `again`."""
         self._scratch.clear()
         self._prepared = {}
+        # Its graph holds the addresses of what is let go of, where others' memory may lie soon.
+        self._recording = None
         self._launched = False
 
     def _state_kept(self) -> Failure | None:

@@ -132,6 +132,24 @@ def test_a_chain_of_forty_steps_gives_the_same_with_and_without_a_graph(tmp_path
     torch.testing.assert_close(outputs[1], outputs[0], rtol=1e-5, atol=1e-5)
 
 
+def test_what_is_let_go_of_is_written_to_no_more(tmp_path):
+    backend = CudaBackend()
+    candidate = with_graph(chain())
+    with kernels.compiler(tmp_path) as compiler:
+        loaded = backend.load(compiler.compile(candidate), candidate.plan)
+    weight, x = torch.randn(SIZE, SIZE, device="cuda") / SIZE**0.5, torch.randn(SIZE, SIZE, device="cuda")
+    wanted = torch.empty_like(x)
+    assert loaded.launch({"in0": x, "param:w": weight, "out0": wanted}, poison=0xCB).failure is None
+    loaded.release()
+    torch.cuda.empty_cache()
+    # What the scratch buffers lay in belongs to others now.
+    others = [torch.zeros(SIZE, SIZE, device="cuda") for _ in range(64)]
+    out = torch.empty_like(x)
+    assert loaded.launch({"in0": x, "param:w": weight, "out0": out}, poison=0xCB).failure is None
+    assert torch.equal(out, wanted)
+    assert all(not one.any() for one in others)
+
+
 def test_a_deep_network_is_verified_and_faster_than_eager_and_than_its_steps(tmp_path):
     problem = kernels.write_problem(tmp_path, DEEP)
     device = model_for("sm_90")

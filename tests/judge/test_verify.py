@@ -37,6 +37,27 @@ def test_right_softmax_passes_every_kind(tmp_path):
     assert quick.checks == 2
 
 
+def in_tf32(x, y, out):
+    rounded = (((one.view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32) for one in (x, y))
+    torch.matmul(*rounded, out=out)
+
+
+@pytest.mark.parametrize("declared", [False, True])
+def test_tf32_that_eager_has_at_the_declared_sizes_is_allowed_at_others(tmp_path, declared):
+    text = problems.MATMUL
+    session = Session(problems.problem(tmp_path, text), ScriptedBackend({"k": in_tf32}), 1 << 28)
+    session.maker.tf32_elsewhere = declared
+    report, _ = verify(session, problems.plan("in0", "in1", "out0"), problems.compiled(), level="full")
+    assert report.ok is declared, report.failure
+
+    def coarser(x, y, out):
+        torch.matmul(x.bfloat16().float(), y.bfloat16().float(), out=out)
+
+    session.backend.kernels["k"] = coarser
+    report, _ = verify(session, problems.plan("in0", "in1", "out0"), problems.compiled(), level="full")
+    assert report.failure.kind == "mismatch"
+
+
 @pytest.mark.parametrize(
     ("kernel", "kind"),
     [

@@ -7,7 +7,7 @@ import pytest
 
 from warpsmith.app.suite.shares import Shares
 from warpsmith.kernels.problem import load_problem
-from warpsmith.tools.verification.footprint import eager_footprint
+from warpsmith.tools.verification.footprint import Footprint, eager_footprint
 
 PAIR = """
 import torch
@@ -35,7 +35,8 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_problem_takes_what_judging_it_needs() -> None:
     shares = Shares.of(144.0, seats=16, lanes=10)
     assert shares.seat_gb == pytest.approx(8.5)
-    assert [shares.needed(int(1e9 * size)) for size in (0.01, 2, 12.9, 60)] == [1, 1, 6, 24]
+    assert [shares.needed(Footprint(int(1e9 * size))) for size in (0.01, 2, 12.9, 60)] == [1, 1, 6, 28]
+    assert shares.needed(Footprint(int(2e9), convolves=True)) == 2
     # Of what cannot be told, a third.
     assert shares.needed(None) == 6
     with shares.taken(6):
@@ -52,7 +53,7 @@ def test_whoever_gets_all_waits_for_all(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_one_lane_has_all_of_it() -> None:
     shares = Shares.of(24.0, seats=16, lanes=1)
-    assert shares.needed(int(20e9)) == 1
+    assert shares.needed(Footprint(int(20e9))) == 1
     with shares.taken(1):
         assert os.environ["WARPSMITH_GPU_MEMORY_GB"] == ""
 
@@ -62,10 +63,18 @@ def test_what_eager_takes_is_told_without_data(tmp_path: Path, rows: int) -> Non
     (tmp_path / "pair.py").write_text(PAIR.replace("{rows}", str(rows)))
     found = eager_footprint(load_problem(str(tmp_path / "pair.py")))
     # The input, two tensors of its size, and the sum: the first of three is gone by then.
-    assert found == 3 * rows * 1024 * 4 + 4
+    assert found == Footprint(3 * rows * 1024 * 4 + 4)
 
 
 def test_what_needs_values_is_not_told(tmp_path: Path) -> None:
     text = PAIR.replace("{rows}", "64").replace("return z.sum()", "return z * float(z.sum().item())")
     (tmp_path / "asks.py").write_text(text)
     assert eager_footprint(load_problem(str(tmp_path / "asks.py"))) is None
+
+
+def test_convolutions_are_told(tmp_path: Path) -> None:
+    text = PAIR.replace("{rows}", "64").replace("y = torch.relu(x)", "y = torch.conv1d(x[None], x.new_ones(64, 64, 3))")
+    (tmp_path / "convolves.py").write_text(text)
+    found = eager_footprint(load_problem(str(tmp_path / "convolves.py")))
+    assert found is not None
+    assert found.convolves

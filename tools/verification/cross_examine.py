@@ -23,6 +23,7 @@ FAULTS = {
 }  # fmt: skip
 """What the emulator sees and a GPU need not show. That results differ is the GPU's to judge."""
 _TIMEOUT_S = 60.0
+_NICE = 10
 
 
 class CrossExaminer:
@@ -36,7 +37,8 @@ class CrossExaminer:
         self._compiler = compiler
         self._target = Target(kind="cpu", arch=compiler.arch)
         policy = runner_policy(self._target, problem.ref, compiler.cache_dir)
-        self._workers = Workers(self._target, jobs=jobs, policy=policy)
+        # Who has the GPU to itself must not wait for a core meanwhile.
+        self._workers = Workers(self._target, jobs=jobs, policy=policy, nice=_NICE)
 
     async def __aenter__(self) -> Self:
         await self._workers.__aenter__()

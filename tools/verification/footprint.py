@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,9 +15,18 @@ from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.problem import Problem
 
 
-def eager_footprint(problem: Problem) -> int | None:
-    """Bytes of tensors at eager's peak: weights, inputs, outputs and what lies between, without the workspaces of
-    libraries. None where the module cannot be run on the meta device."""
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What eager takes."""
+
+    tensors: int
+    """Bytes at its peak: weights, inputs, outputs and what lies between, without the workspaces of libraries."""
+    convolves: bool = False
+    """Whether cuDNN takes part, whose fastest algorithms want gigabytes beside."""
+
+
+def eager_footprint(problem: Problem) -> Footprint | None:
+    """What eager will take; None where the module cannot be run on the meta device."""
     try:
         instance = problem.instantiate(device="meta", seed=0)
         with _Living() as living:
@@ -24,7 +34,7 @@ def eager_footprint(problem: Problem) -> int | None:
             instance.run()
     except (UserError, RuntimeError, NotImplementedError, ValueError, TypeError):
         return None
-    return int(living.most)
+    return Footprint(int(living.most), living.convolves)
 
 
 class _Living(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -35,6 +45,7 @@ class _Living(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._holders: Counter[int] = Counter()
         self._bytes: dict[int, int] = {}
         self.most = 0
+        self.convolves = False
 
     def hold(self, tree: Any) -> None:
         """Counts the storages of these tensors until the last tensor on them is gone."""
@@ -55,6 +66,7 @@ class _Living(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        self.convolves |= "convolution" in str(func)
         result = func(*args, **(kwargs or {}))
         self.hold(result)
         return result

@@ -95,8 +95,10 @@ class SetMaker:
     """Whether the newest references are computed row by row."""
     _shipped_finite: bool | None = None
     """None: the shipped inputs have not been run."""
-    _tf32: bool = False
+    tf32: bool = False
     """Whether eager rounds float32 to TF32 somewhere."""
+    tf32_elsewhere: bool = False
+    """Whether it does so at the declared sizes: at others cuDNN may choose not to, where a candidate's call does."""
 
     def __post_init__(self) -> None:
         self.memory = budget_of(self.device)
@@ -241,9 +243,26 @@ class SetMaker:
             elif strict is not None:
                 other = yardstick(truth, strict[index]).eager_rms
                 if measure.eager_rms > _TF32_SHOWS * other:
-                    self._tf32 = True
+                    self.tf32 = True
                     measures[index] = replace(measure, inside=torch.float32, strict_rms=other)
+        if self.tf32_elsewhere and kind.judged and not any(getattr(one, "inside", None) for one in measures):
+            measures = self._as_in_tf32(instance, inputs, truths, measures)
         return tuple(measures)
+
+    def _as_in_tf32(
+        self, instance: Instance, inputs: list[Any], truths: Sequence[torch.Tensor | Rowwise],
+        measures: Sequence[Yardstick | ExactYardstick],
+    ) -> list[Yardstick | ExactYardstick]:  # fmt: skip
+        """The same with the error that rounding inputs and weights to TF32 brings, where it is larger than eager's."""
+        found = list(measures)
+        for index, value in enumerate(oracle.eager_as_in_tf32(instance, inputs)):
+            measure = found[index]
+            if isinstance(measure, Yardstick) and value.dtype is torch.float32:
+                rounded = yardstick(truths[index], value)
+                if rounded.eager_rms > measure.eager_rms:
+                    wide = wider(measure, rounded)
+                    found[index] = replace(wide, inside=torch.float32, strict_rms=measure.eager_rms, exact=False)
+        return found
 
     def _at_hand(self, truths: Sequence[torch.Tensor | Rowwise]) -> list[torch.Tensor | Rowwise]:
         """References, those that are computed row by row as tensors where there is room: they are looked at twice."""
@@ -257,7 +276,7 @@ class SetMaker:
     def _strict(self, kind: Kind, instance: Instance, inputs: list[Any]) -> tuple[torch.Tensor, ...] | None:
         """Eager's outputs without TF32 where eager may use it: asked once, of the shipped inputs."""
         possible = self.device.type == "cuda" and torch.backends.cudnn.allow_tf32
-        if not kind.judged or not possible or not (kind.draw is None or self._tf32):
+        if not kind.judged or not possible or not (kind.draw is None or self.tf32):
             return None
         return oracle.eager_without_tf32(instance, inputs)
 

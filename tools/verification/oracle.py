@@ -186,6 +186,27 @@ def eager_without_tf32(instance: Instance, inputs: Sequence[Any]) -> tuple[torch
         torch.backends.cudnn.allow_tf32 = before
 
 
+def eager_as_in_tf32(instance: Instance, inputs: Sequence[Any]) -> tuple[torch.Tensor, ...]:
+    """Outputs of the module in float32 on inputs and weights rounded to TF32: what tensor cores compute from, wherever
+    cuDNN chooses them."""
+    module = copy.deepcopy(instance.module)
+    with torch.no_grad():
+        for tensor in (*module.parameters(), *module.buffers()):
+            if tensor.dtype is torch.float32:
+                tensor.copy_(_to_tf32(tensor))
+    rounded = Instance(module, [], {}, instance.structure, instance.draw_inputs)
+    return eager_without_tf32(rounded, [_to_tf32(value) for value in inputs])
+
+
+def _to_tf32(value: Any) -> Any:
+    """A float32 tensor rounded to TF32's ten bits after the leading one; others as they are."""
+    if not isinstance(value, torch.Tensor) or value.dtype is not torch.float32:
+        return value
+    bits = value.detach().contiguous().view(torch.int32)
+    nearest = ((bits + 0x1000) & ~0x1FFF).view(torch.float32)
+    return torch.where(value.isfinite(), nearest, value)
+
+
 def return_memory() -> None:
     """Hands memory that nothing uses any more back to the device."""
     gc.collect()

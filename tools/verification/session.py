@@ -325,6 +325,8 @@ def session_for(payload: Mapping[str, Any]) -> Session:
             budget_of(backend.torch_device).begin()
         kept[key] = Session(load_ref(ref), backend, _budget(backend))
     if beside:
+        declared = next(iter(_current.values()), None)
+        kept[key].maker.tf32_elsewhere = declared is not None and declared.maker.tf32
         _beside.move_to_end(key)
         while len(_beside) > _MOST_BESIDE:
             _beside.popitem(last=False)

@@ -99,7 +99,7 @@ def verify(
         loaded = session.backend.load(report, plan)
     session.expect(plan)
     order = Order(report, plan)
-    progress = _judge_sets(session, loaded, level, order)
+    progress = _judge_with_room(session, loaded, level, order)
     if progress.failure is not None and progress.failure.stage == "verify" and _spoilt(session):
         # An earlier candidate may have written into inputs or references: a verdict needs whole ones.
         session.reset()
@@ -124,6 +124,21 @@ def verify(
         )
     dropped = [f"inputs `{name}` left out: {reason}" for name, reason in session.dropped.items()]
     return verdict, [*dict.fromkeys([*progress.warnings, *dropped, *untold()])]
+
+
+def _judge_with_room(session: Session, loaded: Loaded, level: Literal["quick", "full"], order: Order) -> _Progress:
+    """As `_judge_sets`, once more with everything given up that can be made again where memory falls short."""
+    try:
+        return _judge_sets(session, loaded, level, order)
+    except Exception as error:
+        if not oracle.is_out_of_memory(error):
+            raise
+    # Outside the handler: the traceback would hold on to what was made.
+    with session.alone(shared=True):
+        loaded.release()
+        session.release()
+        session.forget_compiled()
+    return _judge_sets(session, loaded, level, order)
 
 
 def _judge_sets(session: Session, loaded: Loaded, level: Literal["quick", "full"], order: Order) -> _Progress:
