@@ -10,6 +10,7 @@ import numpy as np
 
 from warpsmith.agents.complaint import Complaint
 from warpsmith.agents.freeform import FreeformTask
+from warpsmith.agents.llm.records import ReplyRef
 from warpsmith.agents.observation import Observation
 from warpsmith.agents.space import Grid, Point, SearchSpace
 from warpsmith.kernels.records import Candidate, Failure, Outcome
@@ -161,6 +162,10 @@ class Proposal:
     candidate: Candidate | None = None
     """A whole free-form candidate: source and plan count, values and edits do not. From `propose` it says that the
     planner gives the region to free-form."""
+    replies: Mapping[str, tuple[ReplyRef, ...]] = field(default_factory=dict)
+    """Role -> the replies that its part came from, the one that counts last. Roles without a model are left out."""
+    by: str | None = None
+    """The policy that made it, where that is not the one that was asked."""
 
 
 class Policy(Protocol):

@@ -14,9 +14,11 @@ from warpsmith.app.cli_bench import bench
 from warpsmith.app.cli_evaluate import evaluate
 from warpsmith.app.ending import explained, fail, fail_usage, told
 from warpsmith.app.options import (
+    TRAINING_FORMS,
     Approve,
     ArchOpt,
     CountersChoice,
+    CreditChoice,
     DeviceChoice,
     DeviceOpt,
     ExportKind,
@@ -302,11 +304,17 @@ def baseline(
 
 @app.command()
 def export(
-    run: Annotated[Path, typer.Argument(parser=_path, metavar="RUN", help="Run folder.")],
+    ctx: typer.Context,
+    run: Annotated[
+        Path,
+        typer.Argument(parser=_path, metavar="RUN", help="Run folder; for training data also one that holds some."),
+    ],
     as_: Annotated[
         ExportKind,
         typer.Option(
-            "--as", help="cu: kernel.cu and launch.json; model_new: a KernelBench ModelNew; t4: all evaluations."
+            "--as",
+            help="cu: kernel.cu and launch.json; model_new: a KernelBench ModelNew; t4: all evaluations; training data "
+            "(docs/learning.md): trajectories, sft, preference, grpo.",
         ),
     ] = ExportKind.model_new,
     to: Annotated[
@@ -315,16 +323,34 @@ def export(
             "--to",
             parser=_path,
             metavar="PATH",
-            help="Folder to write to, or a FILE.py of model_new (default: stdout; of cu, here).",
+            help="Folder to write to, or a FILE.py of model_new (default: stdout; of the others, here).",
         ),
     ] = None,
+    parquet: Annotated[bool, typer.Option("--parquet", help="Training data: a Parquet file as well.")] = False,
+    screened: Annotated[
+        bool, typer.Option("--screened", help="Training data: a quick check is enough to count as right.")
+    ] = False,
+    credit: Annotated[
+        CreditChoice, typer.Option("--credit", help="grpo: how a reward is shared among roles.")
+    ] = CreditChoice.shared,
     json: JsonOpt = False,
 ) -> None:
-    """Write a run's best kernel in another form."""
-    from warpsmith.app.export import run_export, run_export_t4
-
+    """Write a run's best kernel in another form, or what it can teach."""
     if as_ is ExportKind.extension:
         raise UserError("export --as extension is not there yet; use --as cu, --as model_new or --as t4")
+    form = TRAINING_FORMS.get(as_)
+    if form is not None:
+        from warpsmith.app.export_training import TrainingExport, run_export_training
+
+        wanted = TrainingExport(
+            run=run, form=form, to=to or Path(), parquet=parquet, screened=screened, credit=credit.value, json=json
+        )
+        raise typer.Exit(run_export_training(wanted))
+    from warpsmith.app.export import run_export, run_export_t4
+
+    if other := sorted(_given(ctx) & {"parquet", "screened", "credit"}):
+        forms = "--as trajectories, sft, preference or grpo"
+        raise UserError(f"--{other[0]} is of training data: {forms}, not {as_.value}")
     if as_ is ExportKind.t4:
         raise typer.Exit(run_export_t4(run, to, json=json))
     raise typer.Exit(run_export(run, "cu" if as_ is ExportKind.cu else "model_new", to, json=json))

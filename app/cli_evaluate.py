@@ -20,6 +20,15 @@ AgainstOpt = Annotated[
         "--against", parser=path_of, metavar="DIR", help="SUITE: candidate folders to compare with; repeatable."
     ),
 ]
+BaselinesOpt = Annotated[
+    Path | None, typer.Option("--baselines", parser=path_of, metavar="PATH", help="SUITE: kept baselines.")
+]
+MinutesOpt = Annotated[
+    float | None, typer.Option("--minutes", min=0.0, help="SUITE: wall clock of this call; --resume goes on.")
+]
+ResumeOpt = Annotated[
+    Path | None, typer.Option("--resume", parser=path_of, metavar="PATH", help="Go on with this comparison.")
+]
 
 
 def evaluate(
@@ -41,19 +50,12 @@ def evaluate(
     verdicts: Annotated[int, typer.Option("--verdicts", min=1, help="SUITE: full verdicts a problem.")] = 2,
     device: DeviceOpt = DeviceChoice.auto,
     arch: ArchOpt = None,
-    baselines: Annotated[
-        Path | None,
-        typer.Option("--baselines", parser=path_of, metavar="PATH", help="SUITE: kept baselines."),
-    ] = None,
+    baselines: BaselinesOpt = None,
     workers: Annotated[
         int | None, typer.Option("--workers", min=1, max=256, help="SUITE: problems under way at once.")
     ] = None,
-    minutes: Annotated[
-        float | None, typer.Option("--minutes", min=0.0, help="SUITE: wall clock of this call; --resume goes on.")
-    ] = None,
-    resume: Annotated[
-        Path | None, typer.Option("--resume", parser=path_of, metavar="PATH", help="Go on with this comparison.")
-    ] = None,
+    minutes: MinutesOpt = None,
+    resume: ResumeOpt = None,
     out: OutOpt = Path("runs"),
     seeds: Annotated[
         int | None, typer.Option("--seeds", min=1, help="Searches a table (20), or a problem (3).")
@@ -64,6 +66,7 @@ def evaluate(
         typer.Option("--at", help="Evaluations after which the best is looked at (tables: 25,50,100,200)."),
     ] = None,
     batch: Annotated[int, typer.Option("--batch", min=1, help="Tables: proposals a round.")] = 1,
+    single: Annotated[bool, typer.Option("--single", help="Tables: one agent owns all slots, no roles.")] = False,
     jobs: JobsOpt = None,
     json: JsonOpt = False,
     quiet: QuietOpt = False,
@@ -75,6 +78,8 @@ def evaluate(
         )
     if tables is not None and (suite or resume):
         raise UserError("--tables and problems are two comparisons: name one of them")
+    if single and tables is None:
+        raise UserError("--single compares policies on recorded tables: name their folder with --tables DIR")
     # Matrices are small here and searches run side by side: threads of the libraries would only wait for each other.
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")
@@ -85,6 +90,7 @@ def evaluate(
         settings = EvaluateSettings(
             policy=policy, tables=tables, only=tuple(only or ()), seeds=seeds or 20, seed=seed,
             at=at or "25,50,100,200", batch=batch, jobs=jobs or default_jobs(), json=json, quiet=quiet,
+            single=single,
         )  # fmt: skip
         raise typer.Exit(run_evaluate(settings))
     from warpsmith.app.arms.command import ComparisonSettings, run_comparison

@@ -38,6 +38,7 @@ class EvaluateSettings:
     jobs: int
     json: bool
     quiet: bool
+    single: bool = False
 
 
 def run_evaluate(settings: EvaluateSettings) -> int:
@@ -65,7 +66,7 @@ def _checked(settings: EvaluateSettings) -> Settings:
     if not searchable:
         raise UserError(f"{settings.tables}: none of its tables has anything to search")
     seeds = tuple(range(settings.seed, settings.seed + settings.seeds))
-    return Settings(settings.policy, searchable, seeds, at, settings.batch, settings.jobs)
+    return Settings(settings.policy, searchable, seeds, at, settings.batch, settings.jobs, settings.single)
 
 
 def _can_be_searched(path: Path, *, alone: bool) -> bool:
@@ -115,6 +116,7 @@ def document(found: Evaluation) -> dict[str, Any]:
         "policy": settings.policy,
         "seeds": list(settings.seeds),
         "batch": settings.batch,
+        "single": settings.single,
         "mean": _figures(overall.mean),
         "tables": {name: _figures(score.mean) for name, score in tables.items()},
         "standard_error": {
@@ -134,8 +136,9 @@ def as_text(found: Evaluation) -> str:
     at = found.settings.at
     width = max(len(name) for name in (*found.curves, "mean of tables"))
     seeds = found.settings.seeds
+    who = f"{found.settings.policy}{', one agent with all slots' if found.settings.single else ''}"
     lines = [
-        f"{found.settings.policy}: optimum / best found, {len(seeds)} seeds from {seeds[0]} (± standard error)",
+        f"{who}: optimum / best found, {len(seeds)} seeds from {seeds[0]} (± standard error)",
         f"{'evaluations':<{width}}" + "".join(f"{count:>16}" for count in at),
     ]
     for name in found.curves:

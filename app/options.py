@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -54,7 +54,25 @@ class ExportKind(enum.StrEnum):
     cu = "cu"
     model_new = "model_new"
     t4 = "t4"
+    trajectories = "trajectories"
+    sft = "sft"
+    preference = "preference"
+    grpo = "grpo"
     extension = "extension"
+
+
+TRAINING_FORMS: dict[ExportKind, Literal["trajectories", "sft", "preference", "grpo"]] = {
+    ExportKind.trajectories: "trajectories", ExportKind.sft: "sft", ExportKind.preference: "preference",
+    ExportKind.grpo: "grpo",
+}  # fmt: skip
+"""The forms that are training data."""
+
+
+class CreditChoice(enum.StrEnum):
+    """How a reward is shared among roles."""
+
+    shared = "shared"
+    counterfactual = "counterfactual"
 
 
 def named(text: str | None) -> str | None:

@@ -69,9 +69,9 @@ def table(rows: Sequence[Row], device: DeviceModel, tried: int) -> list[str]:
         "# What exact rewrites save by the cost model",
         "",
         f"Written by `benchmarks/rewrites_model.py`. **Estimated**, not measured: the cost model of {device.name} "
-        f"({device.arch}), declared sizes, eval mode, each family's prior, libraries at 80 % of the FP32 peak or the "
-        f"copy rate. {tried} problems were tried; in {len(rows)} a rewritten way is offered. What each rewrite is: "
-        "[docs/rewrites.md](../rewrites.md).",
+        f"({device.arch}), declared sizes, eval mode, each family's prior, libraries as "
+        f"`kernels/families/library_cost.py` has them. {tried} problems were tried; in {len(rows)} a rewritten way is "
+        "offered. What each rewrite is: [docs/rewrites.md](../rewrites.md).",
         "",
         "| problem | rewrites | without, us | with, us | ratio | GFLOP without | with |",
         "|---|---|---|---|---|---|---|",

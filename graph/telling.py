@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
 from warpsmith.agents.freeform import FREEFORM
@@ -37,8 +38,12 @@ def tell_proposed(context: Context, ref: TrialRef, made: Proposal) -> None:
             "parent": ref["base"],
             "round": ref["kind"],
             "step": ref["step"],
+            "role": ref["role"],
             "edits": {role: {e.slot: e.value for e in edits} for role, edits in made.edits.items()},
+            "why": {role: why for role, edits in made.edits.items() if (why := next((e.why for e in edits), ""))},
             "whole": made.candidate is not None,
+            "policy": made.by or context.policy.name,
+            "replies": {role: [asdict(one) for one in own] for role, own in made.replies.items()},
         },
     )
 

@@ -34,6 +34,8 @@ class Settings:
     """Proposals a round."""
     jobs: int = 1
     """Processes side by side."""
+    single: bool = False
+    """Whether one agent owns all slots: the arm that teams of roles are compared with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ def _searches(settings: Settings) -> Iterator[tuple[Path, int, Floats]]:
 
 def _search(settings: Settings, path: Path, seed: int) -> Floats:
     table, policy = _table(path), make_policy(settings.policy)
-    trials = replay(table, policy, budget=settings.at[-1], seed=seed, batch=settings.batch)
+    trials = replay(table, policy, budget=settings.at[-1], seed=seed, batch=settings.batch, single=settings.single)
     return curve(table, trials, settings.at)
 
 

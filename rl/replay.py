@@ -12,15 +12,19 @@ from numpy.typing import NDArray
 from warpsmith.agents.play import play
 from warpsmith.agents.policy import Policy, Trial
 from warpsmith.agents.recorded import TableSpace, recorded_trial
+from warpsmith.rl.single import one_agent
 from warpsmith.tools.tables.table import Table
 
 Floats = NDArray[np.float64]
 
 
-def replay(table: Table, policy: Policy, *, budget: int, seed: int, batch: int = 1) -> list[Trial]:
-    """The trials of one search in a fresh space. Failures are recorded outcomes as any other and count."""
-    answer = partial(recorded_trial, table)
-    return play(TableSpace(table), policy, answer, budget=budget, seed=seed, batch=batch)
+def replay(
+    table: Table, policy: Policy, *, budget: int, seed: int, batch: int = 1, single: bool = False
+) -> list[Trial]:
+    """The trials of one search in a fresh space. Failures are recorded outcomes as any other and count. `single`: one
+    agent owns all slots."""
+    answer, space = partial(recorded_trial, table), TableSpace(table)
+    return play(one_agent(space) if single else space, policy, answer, budget=budget, seed=seed, batch=batch)
 
 
 def curve(table: Table, trials: Sequence[Trial], at: Sequence[int]) -> Floats:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from warpsmith.agents.chat.context import SAID, counter_lines, device_limits, problem_facts
 from warpsmith.agents.chat.grammar import Crew
 from warpsmith.agents.chat.replies import reply_model
-from warpsmith.agents.chat.speak import stream_to, told
+from warpsmith.agents.chat.speak import kept, stream_to, told
 from warpsmith.agents.llm.records import Interrupted, Message, NoReply, Question
 from warpsmith.agents.plans import PlanQuestion
 from warpsmith.agents.resources import PolicyResources
@@ -40,7 +41,10 @@ def planned(question: PlanQuestion, crew: Crew, resources: PolicyResources) -> s
         resources.emit("reply_failed", {**who, "reason": str(error)})
         return None
     said: dict[str, Any] = answer.value.model_dump()
-    resources.emit("reply", {**who, **told(answer), "edits": {FIELD: said[FIELD]}, "why": said["why"]})
+    replies = [asdict(one) for one in kept(answer)]
+    resources.emit(
+        "reply", {**who, **told(answer), "edits": {FIELD: said[FIELD]}, "why": said["why"], "replies": replies}
+    )
     return str(said[FIELD])
 
 

@@ -11,7 +11,7 @@ from warpsmith.agents.chat.context import RoleView, settings
 from warpsmith.agents.chat.grammar import Crew
 from warpsmith.agents.chat.legal import Key, key_of, open_slots
 from warpsmith.agents.chat.planner import planned
-from warpsmith.agents.chat.speak import Said, speak, tell
+from warpsmith.agents.chat.speak import Said, kept, speak, tell
 from warpsmith.agents.chat.writer import written
 from warpsmith.agents.llm.records import CapReached
 from warpsmith.agents.plans import PlanQuestion
@@ -123,7 +123,7 @@ class ChatPolicy:
             request = replace(request, kind="joint", patient=None, complaint=None)
         offered = self.filler.propose(request)
         fill = [made for made in offered if key_of(request.space, made.values) not in known]
-        fill = fill[: request.count - len(found)]
+        fill = [replace(made, by=self.filler.name) for made in fill[: request.count - len(found)]]
         if fill and turn.asked:
             self.resources.emit("filled", {"by": self.filler.name, "count": len(fill), "round": request.kind})
         return fill
@@ -217,7 +217,8 @@ class Turn:
             role: tuple(replace(edit, why=own[role].why if role in own else edit.why) for edit in edits)
             for role, edits in made.edits.items()
         }
-        return replace(made, edits=edits)
+        replies = {role: kept(*said.answers) for role, said in own.items() if said.answers}
+        return replace(made, edits=edits, replies=replies)
 
 
 def _naive_first(request: Request) -> list[Proposal]:
@@ -225,7 +226,7 @@ def _naive_first(request: Request) -> list[Proposal]:
     space = request.space
     if request.history or request.count < 2 or space.check(space.naive) is not None:
         return []
-    return [proposal(space, space.naive, None, "naive")]
+    return [replace(proposal(space, space.naive, None, "naive"), by="naive")]
 
 
 def _acting(request: Request) -> list[str]:

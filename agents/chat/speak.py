@@ -9,7 +9,7 @@ from typing import Any
 from warpsmith.agents.chat.context import RoleView, fitted, form_tokens
 from warpsmith.agents.chat.grammar import Crew, ModelAddress
 from warpsmith.agents.chat.replies import Reply, reply_model
-from warpsmith.agents.llm.records import Answer, Interrupted, Message, NoReply, Question
+from warpsmith.agents.llm.records import Answer, Interrupted, Message, NoReply, Question, ReplyRef
 from warpsmith.agents.resources import PolicyResources
 from warpsmith.kernels.slot_text import refuse_code
 from warpsmith.kernels.slots import Values, local_name
@@ -82,6 +82,12 @@ def tell(said: Said, base: Values, resources: PolicyResources, purpose: str) -> 
         "why": said.why,
         **({"refused": said.refused} if said.refused else {}),
     })  # fmt: skip
+
+
+def kept(*answers: Answer[Any]) -> tuple[ReplyRef, ...]:
+    """Where the accepted reply behind each answer lies."""
+    calls = [answer.calls[-1] for answer in answers if answer.calls]
+    return tuple(ReplyRef(one.model, one.prompt_hash, one.reply_hash, one.decisions_hash, one.sample) for one in calls)
 
 
 def told(*answers: Answer[Any]) -> dict[str, Any]:

@@ -8,12 +8,11 @@ from typing import Any
 
 from warpsmith.agents.chat.context import LIMIT, MARGIN, SAID
 from warpsmith.agents.chat.grammar import Crew
-from warpsmith.agents.chat.speak import stream_to, told
+from warpsmith.agents.chat.speak import kept, stream_to, told
 from warpsmith.agents.chat.whole import WholeReply, plan_text
 from warpsmith.agents.llm.records import Answer, Interrupted, Message, NoReply, Question
 from warpsmith.agents.policy import Proposal, Request, Writing
 from warpsmith.agents.resources import PolicyResources
-from warpsmith.kernels.records import Candidate
 from warpsmith.prompts.render import Prompt, render
 from warpsmith.prompts.tokens import estimate_chat
 
@@ -43,10 +42,16 @@ def written(request: Request, crew: Crew, resources: PolicyResources) -> list[Pr
     known = {trial.candidate for trial in request.history}
     found: list[Proposal] = []
     for index in range(request.count):
-        candidate = _ask(request, prompt, index, crew, resources, base.id if base else None)
-        if candidate is not None and candidate.id not in known:
+        answer = _ask(request, prompt, index, crew, resources, base.id if base else None)
+        candidate = answer.value.candidate(base.id if base else None) if answer is not None else None
+        if answer is not None and candidate is not None and candidate.id not in known:
             known.add(candidate.id)
-            found.append(Proposal(values={}, base=base.id if base else None, edits={}, candidate=candidate))
+            found.append(
+                Proposal(
+                    values={}, base=base.id if base else None, edits={}, candidate=candidate,
+                    replies={WRITER: kept(answer)},
+                )
+            )  # fmt: skip
     return found
 
 
@@ -113,7 +118,7 @@ def _tried(request: Request) -> list[str]:
 
 def _ask(
     request: Request, prompt: Prompt, index: int, crew: Crew, resources: PolicyResources, parent: str | None
-) -> Candidate | None:
+) -> Answer[WholeReply] | None:
     address, sample = crew.pick(WRITER, index)
     who = {"role": WRITER, "model": str(address)}
     resources.emit("ask", {**who, "purpose": request.kind, "prompt": prompt.version})
@@ -129,6 +134,6 @@ def _ask(
     except NoReply as error:
         resources.emit("reply_failed", {**who, "reason": str(error)})
         return None
-    candidate = answer.value.candidate(parent)
-    resources.emit("reply", {**who, **told(answer), "why": answer.value.why, "candidate": candidate.id})
-    return candidate
+    made = answer.value.candidate(parent).id
+    resources.emit("reply", {**who, **told(answer), "why": answer.value.why, "candidate": made})
+    return answer

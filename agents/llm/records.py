@@ -79,6 +79,17 @@ class Call(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class ReplyRef:
+    """Where a model's reply is kept: the hashes that name its blobs in the run folder."""
+
+    model: str
+    prompt: str
+    reply: str | None
+    decisions: str | None = None
+    sample: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Question(Generic[T]):
     """One question to a model."""
 

@@ -61,6 +61,8 @@ class Decisions(Record):
     """Fingerprint of the weights, and the adapters' version where there is one."""
     dtype: str
     temperature: float
+    explore: float = 0.0
+    """Share of the uniform distribution over the allowed tokens that was mixed into choices between values."""
     seed: int
     prompt_ids: tuple[int, ...]
     completion_ids: tuple[int, ...]
@@ -70,8 +72,14 @@ class Decisions(Record):
     allowed: tuple[int, ...]
     """Index into `sets`; -1 for forced tokens."""
     logprobs: tuple[float, ...]
-    """Natural logarithm, at this temperature, over the allowed tokens alone; 0 for forced ones."""
+    """Natural logarithm, at this temperature and with this exploration, over the allowed tokens alone; 0 for forced
+    ones. The distribution that the tokens were drawn from."""
     spans: tuple[Span, ...]
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """Of each token."""
+        return tuple(span.kind for span in self.spans for _ in range(span.stop - span.start))
 
     @property
     def total(self) -> float:

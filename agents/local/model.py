@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import io
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,8 @@ from warpsmith.agents.llm.records import Message
 from warpsmith.agents.local.address import ModelFiles, Settings
 from warpsmith.agents.local.tokens import TokenSet, Vocabulary
 from warpsmith.kernels.errors import UserError
+
+_QUIET = threading.RLock()
 
 _SPARE_BYTES = 1 << 30
 """Of GPU memory beside the weights: context, kept prompt and activations."""
@@ -35,7 +38,7 @@ class LocalModel:
         self.context: int | None = getattr(config, "max_position_embeddings", None)
         self.vocabulary = Vocabulary(tokenizer, int(config.vocab_size))
         takes = set(inspect.signature(model.forward).parameters)
-        self._cache_name = "cache" if "cache" in takes else "past_key_values"
+        self.cache_name = "cache" if "cache" in takes else "past_key_values"
         self.keeps_last = "logits_to_keep" in takes
         self._kept: _Kept | None = None
 
@@ -93,11 +96,27 @@ class LocalModel:
 
         more: dict[str, Any] = {"logits_to_keep": keep} if self.keeps_last else {}
         if cache is not None:
-            more[self._cache_name] = cache
+            more[self.cache_name] = cache
         with torch.inference_mode():
             tokens = torch.tensor([list(ids)], device=self.model.device)
             out = self.model(input_ids=tokens, use_cache=True, **more)
-            return out.logits[0, -keep:].float(), getattr(out, self._cache_name)
+            return out.logits[0, -keep:].float(), getattr(out, self.cache_name)
+
+    def forward_rows(self, tokens: Any, mask: Any, positions: Any, cache: Any) -> tuple[Any, Any]:
+        """Float32 logits of each row's last token, [rows, vocabulary], and the cache with these tokens. `tokens` and
+        `positions`: [rows, n]; `mask`: [rows, cached + n], 0 where a row has a gap."""
+        import torch
+
+        more: dict[str, Any] = {"logits_to_keep": 1} if self.keeps_last else {}
+        if cache is not None:
+            more[self.cache_name] = cache
+        with torch.inference_mode():
+            out = self.model(input_ids=tokens, attention_mask=mask, position_ids=positions, use_cache=True, **more)
+            return out.logits[:, -1].float(), getattr(out, self.cache_name)
+
+    def forget(self) -> None:
+        """The weights were changed: what was read of a prompt holds no longer."""
+        self._kept = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +142,7 @@ class Session:
 
 def renormalised(logits: Any, allowed: TokenSet, temperature: float) -> NDArray[np.float64]:
     """From the logits of one position, [vocabulary]."""
-    import torch
-
-    where = str(logits.device)
-    if where not in allowed.on_device:
-        allowed.on_device[where] = torch.from_numpy(allowed.ids).to(logits.device)
-    chosen = logits[allowed.on_device[where]].cpu().numpy().astype(np.float64) / temperature
+    chosen = logits[allowed.tensor(logits.device)].cpu().numpy().astype(np.float64) / temperature
     shifted = chosen - chosen.max()
     return np.asarray(shifted - np.log(np.exp(shifted).sum()))
 
@@ -143,7 +157,7 @@ def load(files: ModelFiles, settings: Settings, version: str = "") -> LocalModel
     if files.gguf is not None:
         known["gguf_file"] = files.gguf
     try:
-        with _quietly():
+        with quietly():
             tokenizer = transformers.AutoTokenizer.from_pretrained(str(files.folder), **known)
             if files.gguf is not None and hasattr(transformers, "GgufConfig"):
                 # Packed weights are unpacked again in every product: slow, and no gradient passes.
@@ -185,15 +199,16 @@ def pick_device(wanted: str, files: ModelFiles) -> str:
 
 
 @contextlib.contextmanager
-def _quietly() -> Iterator[None]:
-    """Without progress bars and remarks: the errors are raised."""
+def quietly() -> Iterator[None]:
+    """Without progress bars and remarks: the errors are raised. One thread at a time: standard error is everyone's."""
     from transformers.utils import logging
 
     quiet: Any = logging.set_verbosity_error
-    before = logging.get_verbosity()
-    quiet()
-    try:
-        with contextlib.redirect_stderr(io.StringIO()):
-            yield
-    finally:
-        logging.set_verbosity(before)
+    with _QUIET:
+        before = logging.get_verbosity()
+        quiet()
+        try:
+            with contextlib.redirect_stderr(io.StringIO()):
+                yield
+        finally:
+            logging.set_verbosity(before)

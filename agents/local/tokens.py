@@ -33,6 +33,15 @@ class TokenSet:
         """Whether there is no choice."""
         return len(self.ids) == 1
 
+    def tensor(self, device: Any) -> Any:
+        """The ids on a device; copied there once."""
+        import torch
+
+        where = str(device)
+        if where not in self.on_device:
+            self.on_device[where] = torch.from_numpy(self.ids).to(device)
+        return self.on_device[where]
+
 
 class Vocabulary:
     """What the grammar needs of a tokenizer whose model has `size` outputs."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from warpsmith.kernels.decompose import VIEWS, WINDOWS
 from warpsmith.kernels.indexing import channels_last_strides, row_major
 from warpsmith.kernels.lowering.lower import live_nodes
+from warpsmith.kernels.lowering.pads import PAD
 from warpsmith.kernels.opgraph import NodeRef, OpGraph, OpNode, TensorSpec
 from warpsmith.kernels.partition.convolved import groups_of, is_dense, is_depthwise
 from warpsmith.kernels.partition.slices import operands_of
@@ -19,7 +20,7 @@ from warpsmith.kernels.partition.unrolled import unrolled
 
 _RANKS = (4, 5)
 """Dimensions of the tensors of 2D and 3D convolutions; torch has no such layout for others."""
-_JOINING = frozenset({"cat", "constant_pad_nd"})
+_JOINING = frozenset({"cat", PAD})
 """Anchors, beside windows, whose results lie as their operands do."""
 
 
@@ -63,17 +64,13 @@ def channels_last(graph: OpGraph) -> ChannelsLast | None:
     if not dense:
         return None
     reached = _joined(graph, live, dense)
-    pools, seen = [], _seen_through(live, reached)
-    for node in live:
-        found = unrolled(graph, node) if node.name in seen else None
-        if found is not None:
-            graph = found
-            pools.append(node.name)
     outputs = {ref.name for ref in graph.outputs}
-    turns = _Turns(graph, reached, reached - outputs, outputs)
+    read = {name for node in live if node.name in dense for name in operands_of(node)}
+    turns = _Turns(graph, reached, reached - outputs, outputs, read)
     for node in graph.nodes:
         turns.take(node)
-    return ChannelsLast(turns.made(), frozenset(turns.turned), frozenset(turns.weights), frozenset(pools))
+    graph, pools = _with_written_out_pools(turns.made(), reached)
+    return ChannelsLast(graph, frozenset(turns.turned), frozenset(turns.weights), frozenset(pools))
 
 
 def _joined(graph: OpGraph, live: Sequence[OpNode], dense: Sequence[str]) -> set[str]:
@@ -97,6 +94,18 @@ def _joined(graph: OpGraph, live: Sequence[OpNode], dense: Sequence[str]) -> set
     return reached
 
 
+def _with_written_out_pools(graph: OpGraph, reached: set[str]) -> tuple[OpGraph, list[str]]:
+    """The graph with poolings tap by tap where they see what is channels last, and their names."""
+    live = live_nodes(graph)
+    pools, seen = [], _seen_through(live, reached)
+    for name in (node.name for node in live if node.name in seen):
+        found = unrolled(graph, graph.node_index[name])
+        if found is not None:
+            graph = found
+            pools.append(name)
+    return graph, pools
+
+
 def _seen_through(live: Sequence[OpNode], reached: set[str]) -> set[str]:
     """Those nodes, and others that read one of them through views and point by point: phases of a transposed
     convolution, for instance, are interleaved by a view."""
@@ -105,7 +114,7 @@ def _seen_through(live: Sequence[OpNode], reached: set[str]) -> set[str]:
         if through.isdisjoint(operands_of(node)[:1]):
             continue
         found.add(node.name)
-        if node.op in VIEWS or node.pattern == "pointwise":
+        if node.op in (*VIEWS, PAD) or node.pattern == "pointwise":
             through.add(node.name)
     return found
 
@@ -126,6 +135,8 @@ class _Turns:
     reached: set[str]
     turned: set[str]
     outputs: set[str]
+    read: set[str]
+    """What dense convolutions read."""
     weights: set[str] = field(default_factory=set)
     nodes: dict[str, OpNode] = field(default_factory=dict)
     copies: dict[tuple[str, bool], str] = field(default_factory=dict)
@@ -136,10 +147,10 @@ class _Turns:
 
     def take(self, node: OpNode) -> None:
         """Adds a node, with copies of what it reads where that lies otherwise than it is wanted."""
-        if node.op != "convolution" or len(node.out.shape) not in _RANKS:
-            self.nodes[node.name] = node
-            return
         last = node.name in self.reached
+        if node.op != "convolution" or len(node.out.shape) not in _RANKS:
+            self.nodes[node.name] = self._beside(node) if last and node.op in WINDOWS else node
+            return
         args = tuple(self._wanted(arg, last=last) if isinstance(arg, NodeRef) else arg for arg in node.args)
         node = replace(node, args=args)
         if last and node.name in self.outputs and not _can_be(node.out):
@@ -149,6 +160,14 @@ class _Turns:
             self._copy(plain, node.name, node.out)
             return
         self.nodes[node.name] = node
+
+    def _beside(self, node: OpNode) -> OpNode:
+        """A pooling that reads the copy that is there for a convolution."""
+        args = tuple(
+            self._wanted(arg, last=True) if isinstance(arg, NodeRef) and arg.name in self.read else arg
+            for arg in node.args
+        )
+        return replace(node, args=args)
 
     def _wanted(self, ref: NodeRef, *, last: bool) -> NodeRef:
         """An operand of a convolution in the layout that this one takes."""

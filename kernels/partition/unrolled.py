@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import product
 from math import prod
 
 from warpsmith.kernels.decompose import WINDOWS
+from warpsmith.kernels.lowering.pads import PAD
 from warpsmith.kernels.lowering.window import Window, window_of
 from warpsmith.kernels.opgraph import NodeRef, OpGraph, OpNode
 from warpsmith.kernels.region import WindowDim
@@ -18,17 +20,18 @@ _MOST_TAPS = 16
 
 def unrolled(graph: OpGraph, node: OpNode) -> OpGraph | None:
     """The graph in which a pooling is the maximum or the mean of slices; None where the node is no pooling, has more
-    than 16 taps, or where a window is cut off by an edge.
+    than 16 taps, or is a mean over windows of different sizes.
 
-    The same elements are compared or summed, in the same order. Where channels are neighbours in memory, threads
-    side by side read neighbours at each tap; the families of windows walk along positions.
+    The same elements are compared or summed, in the same order, and what padding counts as. Where channels are
+    neighbours in memory, threads side by side read neighbours at each tap; the families of windows walk along
+    positions.
     """
     window = _pooling(graph, node)
     if window is None:
         return None
     draft, (x, *_) = Draft(graph, node), node.args
     assert isinstance(x, NodeRef)
-    taps = _taps(draft, x, window.dims)
+    taps = _taps(draft, _padded(draft, x, window), window.dims)
     found, mean = next(taps), window.kind == "sum"
     rest = list(taps)
     for number, tap in enumerate(rest):
@@ -46,12 +49,23 @@ def _pooling(graph: OpGraph, node: OpNode) -> Window | None:
     window = window_of(graph, node)
     if window is None or window.weight is not None or prod(dim.taps for dim in window.dims) > _MOST_TAPS:
         return None
-    return window if all(_within(dim) for dim in window.dims) else None
+    ends = all(_beyond(dim) <= dim.padding for dim in window.dims)
+    counted = ends and (window.include_pad or not any(dim.padding for dim in window.dims))
+    return window if window.kind == "max" or counted else None
 
 
-def _within(dim: WindowDim) -> bool:
-    """Whether every tap of every window is an input."""
-    return dim.padding == 0 and (dim.out - 1) * dim.stride + (dim.taps - 1) * dim.dilation < dim.extent
+def _beyond(dim: WindowDim) -> int:
+    """Positions behind the last input that some tap of some window reaches."""
+    return max(0, (dim.out - 1) * dim.stride - dim.padding + (dim.taps - 1) * dim.dilation + 1 - dim.extent)
+
+
+def _padded(draft: Draft, x: NodeRef, window: Window) -> NodeRef:
+    """What windows look at: the operand and, around it, what does not count."""
+    ends = [(dim.padding, _beyond(dim)) for dim in window.dims]
+    if not any(map(any, ends)):
+        return x
+    fill = -math.inf if window.kind == "max" else 0.0
+    return draft.add("padded", PAD, x, tuple(end for both in reversed(ends) for end in both), fill)
 
 
 def _taps(draft: Draft, x: NodeRef, dims: tuple[WindowDim, ...]) -> Iterator[NodeRef]:

@@ -156,6 +156,8 @@ class _Call:
         """Puts the result into a tensor, without a copy where there is a way."""
         if self.name == "convolution" and target.is_cuda and _by_cudnn(self.arguments):
             _cudnn_convolution(target, self.arguments)
+        elif self.name == "cat" and not target.is_contiguous():
+            _side_by_side(target, self.arguments)
         elif self.operator.out is not None and self._writes_in_order(target):
             self._write_directly(target)
         else:
@@ -194,6 +196,20 @@ def _check_fits(found: torch.Tensor, target: torch.Tensor) -> None:
         raise ValueError(f"the result has the shape {tuple(found.shape)}, its place {tuple(target.shape)}")
     if found.dtype != target.dtype:
         raise ValueError(f"the result is {found.dtype}, its place {target.dtype}")
+
+
+def _side_by_side(target: torch.Tensor, arguments: Mapping[str, Any]) -> None:
+    """Copies tensors into their parts of another: where that is not row-major, ATen's `cat` is far from the copy rate
+    (on an H200 it took 4.9 ms for 450 MB channels last)."""
+    tensors, dim = arguments["tensors"], arguments["dim"]
+    shape = list(tensors[0].shape)
+    shape[dim] = sum(one.shape[dim] for one in tensors)
+    if tuple(shape) != tuple(target.shape) or any(one.dtype != target.dtype for one in tensors):
+        raise ValueError(f"the result has the shape {tuple(shape)}, its place {tuple(target.shape)}")
+    start = 0
+    for one in tensors:
+        target.narrow(dim, start, one.shape[dim]).copy_(one)
+        start += one.shape[dim]
 
 
 def _cudnn_convolution(target: torch.Tensor, arguments: Mapping[str, Any]) -> None:

@@ -127,6 +127,24 @@ def test_export_writes_what_runs_elsewhere(warpsmith: Run, tmp_path: Path, finis
     assert warpsmith("export", run, "--as", "extension").returncode == 2
 
 
+def test_export_of_training_data(warpsmith: Run, tmp_path: Path, finished: Path) -> None:
+    done = warpsmith("export", finished, "--as", "trajectories", "--to", tmp_path / "out", "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    rows = [json.loads(line) for line in Path(document["files"][0]).read_text().splitlines()]
+    assert len(rows) == document["rows"] > 0
+    assert {row["mode"] for row in rows} == {"optimize"}
+    assert str(Path.home()) not in json.dumps(rows)
+    assert str(tmp_path) not in json.dumps(rows)
+    for words, said in ((("--as", "sft"), "--policy chat:MODEL"), (("--as", "cu", "--screened"), "training data")):
+        refused = warpsmith("export", finished, *words)
+        assert refused.returncode == 2
+        assert said in refused.stderr
+    nothing = warpsmith("export", tmp_path / "out", "--as", "grpo")
+    assert nothing.returncode == 2
+    assert "holds no run" in nothing.stderr
+
+
 def test_baseline_needs_a_gpu(warpsmith: Run, relu: Path) -> None:
     done = warpsmith("baseline", relu, "--device", "cpu")
     assert done.returncode == 4

@@ -44,6 +44,7 @@ def test_it_prints_the_share_of_the_optimum_by_budget(warpsmith: Run, tmp_path: 
         (("chat:m@http://127.0.0.1:9/v1", "--tables", "good"), ("models", "kernels alone")),
         (("random",), ("on what?", "--tables DIR")),
         (("random", "suite"), ("suite", "check the path")),
+        (("random", "suite", "--single"), ("--single", "--tables DIR")),
     ],
 )
 def test_it_refuses_what_it_cannot_use(

@@ -73,6 +73,19 @@ def test_pooling_writes_into_place(name: str, channels_last: bool) -> None:
         assert torch.equal(values["out1"], places)
 
 
+@pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last])
+def test_tensors_are_put_side_by_side_in_any_order(order: torch.memory_format) -> None:
+    parts = {f"in{n}": torch.rand(2, n + 1, 4, 5).to(memory_format=torch.channels_last) for n in range(3)}
+    out = torch.zeros(2, 6, 4, 5).to(memory_format=order)
+    step = LibraryStep(library="cat", args=(), kwargs={"tensors": list(parts), "dim": 1}, out="out0")
+    library_call(step, {**parts, "out0": out})()
+    assert torch.equal(out, torch.cat(list(parts.values()), 1))
+    assert out.is_contiguous(memory_format=order)
+    step = step.model_copy(update={"kwargs": {"tensors": ["in0", "in1"], "dim": 1}})
+    with pytest.raises(LibraryError, match="shape"):
+        library_call(step, {**parts, "out0": torch.zeros(2, 6, 4, 5).to(memory_format=order)})()
+
+
 @pytest.mark.parametrize("groups", [1, 2])
 def test_a_convolution_over_one_dimension_is_one_over_planes(groups: int) -> None:
     given = {

@@ -12,12 +12,15 @@ import numpy as np
 import pytest
 
 from warpsmith.agents.policy import Proposal, Request, proposal
+from warpsmith.agents.pool import valid_points
 from warpsmith.agents.recorded import TableSpace
 from warpsmith.agents.registry import make_policy
 from warpsmith.agents.space import Grid, SearchSpace
 from warpsmith.kernels.slots import Values
+from warpsmith.rl.credit import SINGLE
 from warpsmith.rl.evaluation import Settings, evaluate
 from warpsmith.rl.replay import curve, replay
+from warpsmith.rl.single import one_agent
 from warpsmith.tools.tables.folder import read_table
 from warpsmith.tools.tables.table import Table
 
@@ -56,6 +59,18 @@ def test_a_space_tells_the_configurations_and_nothing_of_their_times(pnpoly: Tab
     assert space.check(space.naive | {"block_size_x": 33}) is not None
     assert space.estimate(space.naive) is None
     assert space.groups == {"config": ("block_size_x",), "compute": ("between_method", "tile_size", "use_method")}
+
+
+def test_one_agent_owns_all_slots_of_the_same_space(pnpoly: Table) -> None:
+    team, single = TableSpace(pnpoly), one_agent(TableSpace(pnpoly))
+    (own,) = single.groups.values()
+    assert set(own) == {name for names in team.groups.values() for name in names}
+    assert valid_points(single) == valid_points(team)
+    assert (single.check(team.naive), single.naive, single.sensible()) == (None, team.naive, team.sensible())
+    trials = replay(pnpoly, make_policy("builtin"), budget=30, seed=0, single=True)
+    assert {trial.role for trial in trials} <= {None, SINGLE}
+    assert len(trials) == 30
+    assert float(curve(pnpoly, trials, (30,))[0]) > 0.5
 
 
 def test_a_configuration_counts_once_and_an_early_end_keeps_its_best(pnpoly: Table) -> None:

@@ -268,6 +268,7 @@ def _cut_short(inputs: InputSet, position: int) -> Sequence[torch.Tensor]:
     values[position] = values[position].clone()
     values[position][..., -1] = 0
     found = oracle.eager(inputs.instance, values)
+    del values
     if _digests(found, key) == right:
         # Nothing depends on them: a window's steps end before the edge.
         raise _SaysNothing

@@ -54,17 +54,25 @@ class _Handler(BaseHTTPRequestHandler):
         self._json(200, {"object": "list", "data": [entry]})
 
     def do_POST(self) -> None:
-        """A chat completion."""
+        """A chat completion, or an adapter."""
         data = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         if not self._admitted():
             return
-        if self.path.rstrip("/") != "/v1/chat/completions":
+        path = self.path.rstrip("/")
+        if path not in ("/v1/chat/completions", "/v1/load_lora_adapter", "/v1/unload_lora_adapter"):
             self._error(404, "Not Found")
             return
         try:
             body = json.loads(data)
         except ValueError:
             self._error(400, "We could not parse the JSON body of your request.")
+            return
+        if path != "/v1/chat/completions":
+            status, message = self.owner.adapt(path, body)
+            if status == 200:
+                self._send(200, message.encode(), "text/plain")
+            else:
+                self._error(status, message)
             return
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._answer(self.owner.plan(body, dict(self.headers)))

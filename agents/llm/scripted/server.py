@@ -100,6 +100,8 @@ class ScriptedServer:
     """Tokens, told by /v1/models."""
     requests: list[Recorded] = field(default_factory=list)
     """Chat requests so far."""
+    adapters: dict[str, str] | None = None
+    """Adapters that were loaded, name -> path; their names are models too. None: it loads none."""
 
     def __post_init__(self) -> None:
         self._dialect = DIALECTS[self.dialect] if isinstance(self.dialect, str) else self.dialect
@@ -164,6 +166,19 @@ class ScriptedServer:
             logprobs=dialect.logprobs and bool(body.get("logprobs")),
         )  # fmt: skip
 
+    def adapt(self, path: str, body: Mapping[str, Any]) -> tuple[int, str]:
+        """Loads or unloads an adapter, as vLLM does: status and message."""
+        name = str(body.get("lora_name"))
+        if self.adapters is None:
+            return 404, "Not Found"
+        with self._lock:
+            if path.endswith("/load_lora_adapter"):
+                self.adapters[name] = str(body.get("lora_path"))
+                return 200, f"Success: LoRA adapter '{name}' added successfully."
+            if self.adapters.pop(name, None) is None:
+                return 404, f"The lora adapter '{name}' cannot be found."
+        return 200, f"Success: LoRA adapter '{name}' removed successfully."
+
     def broken_off(self, plan: Plan) -> bool:
         """Whether a later request has ended this one's stream."""
         if not self._dialect.interrupts:
@@ -176,7 +191,7 @@ class ScriptedServer:
         return self.key is None or authorization == f"Bearer {self.key}"
 
     def _unknown_model(self, incoming: Incoming) -> tuple[int, str] | None:
-        if incoming.model == self.model:
+        if incoming.model == self.model or incoming.model in (self.adapters or ()):
             return None
         return 404, f"The model `{incoming.model}` does not exist"
 

@@ -1,0 +1,1 @@
+"""Rewards: pure functions from measured outcomes to numbers, made anew in every group."""

@@ -1,0 +1,1 @@
+"""Training of open-weight language models on the decisions that they made."""

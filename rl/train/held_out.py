@@ -1,0 +1,44 @@
+"""Evaluation of a policy on tasks that it is not trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from warpsmith.rl.train.policy import Policy
+from warpsmith.rl.train.sampler import replies, scores, seed_of
+from warpsmith.rl.train.settings import SamplingSettings
+from warpsmith.rl.train.task import Task
+
+
+def evaluated(
+    policy: Policy, tasks: Sequence[Task], settings: SamplingSettings, *, samples: int, seed: int
+) -> list[dict[str, float]]:
+    """Of each task `eval/percentile` and `eval/reward` of a reply, `eval/best_of_N` (percentile), `eval/verified`.
+    Replies are drawn without exploration and with seeds of their own, the same at each call, so that two policies
+    differ by what they learnt. A reply without a reward leaves the means, a task without any has no figures."""
+    plain = settings.model_copy(update={"explore": 0.0})
+    asked = [(task, seed_of(seed, "eval", task.name, member)) for task in tasks for member in range(samples)]
+    written = replies(policy, asked, plain, lambda: None)
+    rows: list[dict[str, float]] = []
+    for at, task in enumerate(tasks):
+        scored = scores(task, written[at * samples : (at + 1) * samples])
+        rewards = [one.reward for one in scored if one.reward is not None]
+        if not rewards:
+            continue
+        verified = [float(one.verified) for one in scored if one.reward is not None]
+        ranks = [one.percentile for one in scored if one.reward is not None and one.percentile is not None]
+        row = {"eval/reward": _mean(rewards), "eval/verified": _mean(verified)}
+        if ranks:
+            row |= {"eval/percentile": _mean(ranks), f"eval/best_of_{samples}": max(ranks)}
+        rows.append(row)
+    return rows
+
+
+def means(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Over the tasks that have a figure."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: _mean([row[name] for row in rows if name in row]) for name in names}
+
+
+def _mean(figures: Sequence[float]) -> float:
+    return sum(figures) / len(figures)

@@ -1,0 +1,175 @@
+"""Samples batches: groups of replies to tasks, written by a policy, scored, and given their advantages."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from warpsmith.agents.local.batch import Wanted, write_many
+from warpsmith.agents.local.decode import Written
+from warpsmith.agents.local.grammar import Grammar
+from warpsmith.kernels.errors import UserError
+from warpsmith.rl.train.policy import Policy
+from warpsmith.rl.train.settings import SamplingSettings, TrainSettings
+from warpsmith.rl.train.task import Advantages, Batch, Sample, Scored, Task, group_relative, judged, winners
+
+
+class Source(Protocol):
+    """Where batches come from."""
+
+    def batch(self, index: int, policy: Policy, check: Callable[[], None]) -> Batch:
+        """The batch of this number. The same number and weights give the same batch, but for what scoring measures.
+        `check` ends the sampling by raising."""
+
+
+class Writer(Protocol):
+    """Who writes replies."""
+
+    def __call__(
+        self, policy: Policy, asked: Sequence[tuple[Task, int]], settings: SamplingSettings, check: Callable[[], None]
+    ) -> Sequence[Written | None]:
+        """A reply for each task and seed, with log-probabilities of the policy; None where none of its form came."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveTasks:
+    """Batches from tasks that the policy answers now."""
+
+    tasks: Sequence[Task]
+    settings: SamplingSettings
+    advantages: Advantages
+    seed: int
+    writer: Writer | None = None
+    """None: the policy itself, in this process."""
+
+    def batch(self, index: int, policy: Policy, check: Callable[[], None]) -> Batch:
+        """`settings.tasks` groups; every task has its turn before any has a second one. A reply that did not come in
+        its form is missing from its group."""
+        chosen = [self.tasks[at] for at in turns(len(self.tasks), index, self.settings.tasks, self.seed)]
+        started = time.monotonic()
+        size = self.settings.group_size
+        asked = [
+            (task, seed_of(self.seed, index, group, member))
+            for group, task in enumerate(chosen)
+            for member in range(size)
+        ]
+        written = (self.writer or replies)(policy, asked, self.settings, check)
+        sampled = time.monotonic()
+        samples: list[Sample] = []
+        for group, task in enumerate(chosen):
+            check()
+            made = [one for one in written[group * size : (group + 1) * size] if one is not None]
+            scored = scores(task, made)
+            advantages = judged(scored, self.advantages)
+            samples += [
+                sample(task.name, group, policy.version, one, score, advantage)
+                for one, score, advantage in zip(made, scored, advantages, strict=True)
+            ]
+        ended = time.monotonic()
+        return Batch(
+            index=index, version=policy.version, samples=tuple(samples), sampling_s=sampled - started,
+            scoring_s=ended - sampled,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """Batches from groups that were collected before: each group once, then all again in another order."""
+
+    groups: Sequence[Sequence[Sample]]
+    settings: SamplingSettings
+    advantages: Advantages
+    seed: int
+
+    def __post_init__(self) -> None:
+        """UserError where nothing was collected."""
+        if not any(self.groups):
+            raise UserError("training: no group was collected; `warpsmith rollout` writes them")
+
+    def batch(self, index: int, policy: Policy, check: Callable[[], None]) -> Batch:
+        """`settings.tasks` groups, with advantages by this training's rule."""
+        check()
+        samples: list[Sample] = []
+        for group, at in enumerate(turns(len(self.groups), index, self.settings.tasks, self.seed)):
+            members = self.groups[at]
+            scored = [Scored(one.reward, one.verified, one.percentile) for one in members]
+            samples += [
+                one.model_copy(update={"group": group, "advantage": advantage, "version": -1})
+                for one, advantage in zip(members, judged(scored, self.advantages), strict=True)
+            ]
+        return Batch(index=index, version=policy.version, samples=tuple(samples), sampling_s=0.0, scoring_s=0.0)
+
+
+def advantage_rule(settings: TrainSettings, rule: Advantages | None = None) -> Advantages:
+    """The rule of a stage: the best are imitated in rft; else the given one, or rewards relative to their group."""
+    if settings.stage == "rft":
+        return winners(settings.winners)
+    return rule or functools.partial(group_relative, scale=settings.scale_rewards)
+
+
+def turns(count: int, index: int, size: int, seed: int) -> list[int]:
+    """Which of `count` have their turn in a batch of `size`: rounds through all, each in an order of its own."""
+    found = []
+    for place in range(index * size, (index + 1) * size):
+        order = list(range(count))
+        random.Random(f"{seed}:{place // count}").shuffle(order)
+        found.append(order[place % count])
+    return found
+
+
+def seed_of(*parts: Any) -> int:
+    """A seed from anything that tells one reply from all others."""
+    return int.from_bytes(hashlib.sha256("\0".join(map(str, parts)).encode()).digest()[:8], "big")
+
+
+def replies(
+    policy: Policy, asked: Sequence[tuple[Task, int]], settings: SamplingSettings, check: Callable[[], None]
+) -> list[Written]:
+    """A reply for each task and seed. UserError where a task has no room in the model's context."""
+    policy.sample_mode()
+    found: list[Written] = []
+    for some in _pieces(asked, settings.together):
+        wanted = [_wanted(policy, task, seed, settings) for task, seed in some]
+        with policy.autocast():
+            found += write_many(policy.local, wanted, check=check)
+    return found
+
+
+def _wanted(policy: Policy, task: Task, seed: int, settings: SamplingSettings) -> Wanted:
+    local = policy.local
+    grammar = Grammar(local.vocabulary, task.schema, task.code, text=settings.text, lines=settings.lines)
+    prompt, room = tuple(local.prompt(task.messages)), grammar.most()
+    if local.context is not None and len(prompt) + room > local.context:
+        raise UserError(
+            f"task {task.name}: its prompt is {len(prompt)} tokens and its reply up to {room}, the model takes "
+            f"{local.context}; write fewer text or lines under [sampling]"
+        )
+    return Wanted(prompt, grammar, seed, settings.temperature, room, settings.explore)
+
+
+def _pieces(asked: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+    for start in range(0, len(asked), size):
+        yield asked[start : start + size]
+
+
+def scores(task: Task, written: Sequence[Written]) -> Sequence[Scored]:
+    """What came of the replies; each different one is judged once."""
+    texts = list(dict.fromkeys(one.text for one in written))
+    found = list(task.score(texts))
+    if len(found) != len(texts):
+        raise ValueError(f"task {task.name} scored {len(found)} of {len(texts)} replies")
+    known = dict(zip(texts, found, strict=True))
+    return [known[one.text] for one in written]
+
+
+def sample(task: str, group: int, version: int, written: Written, scored: Scored, advantage: float) -> Sample:
+    """A member of a group."""
+    return Sample(
+        task=task, group=group, version=version, decisions=written.decisions, text=written.text, reward=scored.reward,
+        verified=scored.verified, percentile=scored.percentile, advantage=advantage,
+    )  # fmt: skip
