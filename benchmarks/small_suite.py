@@ -16,6 +16,7 @@ import asyncio
 import json
 import multiprocessing
 import platform
+import re
 import sys
 import time
 import traceback
@@ -53,6 +54,8 @@ from warpsmith.tools.verification.verify import verify
 _MOST_ELEMENTS = 1 << 28
 """Of inputs and parameters: more than a user of the emulator may ask for, as the weights of the largest networks are
 read by libraries alone."""
+_FOLDERS = re.compile(r"\S*/(?=level\d+/)")
+"""Where a suite lies on this machine."""
 Status = Literal["ok", "failed", "time", "died"]
 
 
@@ -237,7 +240,7 @@ def _told(row: Row) -> str:
     tail = "; ".join([row.reason] if row.reason else wrong) or f"{len(row.tried)} candidates"
     if row.status in ("time", "died"):
         tail = f"at {row.step}; {tail}"
-    return f"{row.key}: {row.status} ({row.seconds:g} s) {tail}"
+    return f"{row.key}: {row.status} ({row.seconds:g} s) {_FOLDERS.sub('', tail)}"
 
 
 def markdown(rows: Sequence[Row], command: str) -> str:
