@@ -85,7 +85,8 @@ def cost_of(problem: Problem) -> Cost:
             # `.item()` and the like: what only real tensors have.
             results = []
         except Exception as error:
-            if "meta tensors" not in str(error):
+            # Where forward makes a tensor of its own it lies on another device.
+            if "meta" not in str(error):
                 raise UserError(str(error)) from error
             results = []
     if any(not result.numel() for result in results):
@@ -123,6 +124,8 @@ class _Search:
     def __init__(self, problem: Problem, cost: Cost, budget: Budget) -> None:
         self.problem, self.cost, self.budget = problem, cost, budget
         self.trials = 0
+        self._cuts: dict[Place, int] = {}
+        """Dimensions of inputs that are cut themselves."""
         self._failed: set[frozenset[tuple[Handle, int]]] = set()
         self._useless: set[tuple[Place, ...]] = set()
 
@@ -193,8 +196,9 @@ class _Search:
             return False
         self.trials += 1
         self._failed.add(key)
+        cuts = self._cuts | {place: size for handle, size in sizes.items() for place in handle.places if _is_dim(place)}
         try:
-            problem = load_ref(resized_ref(self.problem, sizes))
+            problem = self._with(sizes, cuts)
             cost = cost_of(problem)
         except (UserError, NotYetError):
             return False
@@ -202,9 +206,29 @@ class _Search:
             if cost == self.cost:
                 self._useless.update(handle.places for handle in sizes)
             return False
-        self.problem, self.cost = problem, cost
+        self.problem, self.cost, self._cuts = problem, cost, cuts
         self._failed.clear()
         return True
+
+    def _with(self, sizes: Mapping[Handle, int], cuts: Mapping[Place, int]) -> Problem:
+        """Constants first, then the dimensions that are cut: all others follow the constants as they are now."""
+        constants = {handle: size for handle, size in sizes.items() if not all(map(_is_dim, handle.places))}
+        kept = {
+            Handle(tuple(place for place in handle.places if not _is_dim(place)), handle.size, frozenset()): size
+            for handle, size in constants.items()
+        }
+        whole = load_ref(self.problem.ref.model_copy(update={"sizes": None}))
+        whole.load()
+        found = load_ref(resized_ref(whole, kept))
+        if cuts:
+            found.load()
+            found = load_ref(resized_ref(found, {Handle((at,), size, frozenset()): size for at, size in cuts.items()}))
+        return found
+
+
+def _is_dim(place: Place) -> bool:
+    """Whether a size is a dimension of an input, no constant."""
+    return place.constant is None
 
 
 def _smaller(size: int, least: int) -> Iterator[int]:

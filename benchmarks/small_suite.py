@@ -16,6 +16,7 @@ import asyncio
 import json
 import multiprocessing
 import platform
+import re
 import sys
 import time
 import traceback
@@ -53,6 +54,8 @@ from warpsmith.tools.verification.verify import verify
 _MOST_ELEMENTS = 1 << 28
 """Of inputs and parameters: more than a user of the emulator may ask for, as the weights of the largest networks are
 read by libraries alone."""
+_FOLDERS = re.compile(r"\S*/(?=level\d+/)")
+"""Where a suite lies on this machine."""
 Status = Literal["ok", "failed", "time", "died"]
 
 
@@ -237,13 +240,16 @@ def _told(row: Row) -> str:
     tail = "; ".join([row.reason] if row.reason else wrong) or f"{len(row.tried)} candidates"
     if row.status in ("time", "died"):
         tail = f"at {row.step}; {tail}"
-    return f"{row.key}: {row.status} ({row.seconds:g} s) {tail}"
+    return f"{row.key}: {row.status} ({row.seconds:g} s) {_FOLDERS.sub('', tail)}"
 
 
 def markdown(rows: Sequence[Row], command: str) -> str:
     """The page: counts by level, what did not end well and why, what was verified of each problem."""
     lines = ["# Every problem at a small size on the emulator", "", f"`{command}`", ""]
-    lines += [f"torch {torch.__version__}, Python {platform.python_version()}.", ""]
+    lines += [
+        f"torch {torch.__version__}, Python {platform.python_version()}. Rows may be of several calls, with other"
+    ]
+    lines += ["limits: the last one of a problem stands here.", ""]
     lines += ["| level | problems | verified | candidates | at hidden shapes |", "|---|---|---|---|---|"]
     for level in sorted({_level(row) for row in rows}):
         of_level = [row for row in rows if _level(row) == level]

@@ -83,3 +83,15 @@ def test_what_is_small_is_left_alone(tmp_path: Path) -> None:
 def test_a_module_that_does_not_run_is_told(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="invalid for input"):
         small.cost_of(problem(tmp_path, FIXED.replace("4096", "4097")))
+
+
+def test_dimensions_that_follow_a_constant_follow_it_after_others_are_cut(tmp_path: Path) -> None:
+    text = FIXED.replace("import torch\n", "import torch\nbatch_size = 64\nchannels = 32\n", 1)
+    text = text.replace("x.view(x.shape[0], 4096) * 2", "x + x.new_ones(channels, 1, 1)")
+    large = problem(tmp_path, text.replace("32, 64, 64", "batch_size, channels, 96, 96"))
+    ref, cost = small.shrunk(large, BUDGET)
+    sizes = load_ref(ref).settable()
+    assert cost.share(BUDGET) <= 1
+    assert cost.given[0][:2] == (sizes["batch_size"], sizes["channels"])
+    assert cost.given[0][2] < 96
+    assert load_ref(ref).build(device="cpu", seed=1).run()[0].shape == cost.given[0]
