@@ -15,6 +15,9 @@ from warpsmith.agents.slots.sampling import role_entropy
 from warpsmith.agents.slots.update import Adam, Batch, StepSettings, improved
 from warpsmith.agents.slots.weights import Weights, log_chosen, logits, probabilities
 
+REFINE_FROM = 16
+"""Trials before a role acts alone in a refine round: until then where the best lies says little."""
+
 Noise = Literal["targeted", "uniform", "none"]
 """Who is disturbed on a plateau: the role that has settled most or whose turn it is, everybody, nobody."""
 
@@ -36,7 +39,7 @@ def ranked(layout: Layout, choices: Ints, acted: Bools, trials: Sequence[Trial])
 class LearnSettings:
     """How a slot policy learns while it searches."""
 
-    group: int = 4
+    group: int = 8
     """New trials that an update waits for."""
     replay: int = 24
     """Earlier trials beside them: half the best, half drawn from all. Zero: on-policy alone."""
@@ -45,7 +48,7 @@ class LearnSettings:
     plateau_noise: float = 0.4
     """The same for who is disturbed in an escape round."""
     disturb: Noise = "targeted"
-    step: StepSettings = StepSettings()
+    step: StepSettings = field(default_factory=StepSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ class Learner:
 
     layout: Layout
     weights: Weights
-    settings: LearnSettings = LearnSettings()
+    settings: LearnSettings = field(default_factory=LearnSettings)
     worth: Worth = ranked
     replay: list[Known] = field(default_factory=list)
     _pending: list[Known] = field(default_factory=list)
@@ -79,6 +82,11 @@ class Learner:
             found[self.layout.acting(who)] = self.settings.plateau_noise
         return found
 
+    def decides(self, kind: Kind, role: str | None) -> Bools:
+        """(slots,): decisions that are drawn in a round; the others stay as in the best so far."""
+        alone = kind == "refine" and len(self.replay) + len(self._pending) >= REFINE_FROM
+        return self.layout.acting(role if alone else None)
+
     def tell(self, trials: Sequence[Trial]) -> None:
         """The trials of one round, as drawn from the weights as they stand. A broken machine says nothing."""
         told = [trial for trial in trials if trial.telling]
@@ -88,11 +96,9 @@ class Learner:
         choices = self.layout.choices([self.layout.grid.point(trial.values) for trial in told])
         noise = self.noise(kind, role)
         raw = logits(self.layout, self.weights, self.layout.one_hot(choices))
-        behaviour = log_chosen(
-            self.layout, probabilities(self.layout, raw, self.layout.legal(choices), noise), choices
-        )
-        acted = self.layout.acting(role if kind == "refine" else None)
-        self._pending += [Known(*one, acted, t) for *one, t in zip(choices, behaviour, told, strict=True)]
+        behaviour = log_chosen(self.layout, probabilities(self.layout, raw, self.layout.legal(choices), noise), choices)
+        acted = self.decides(kind, role)
+        self._pending += [Known(row, log, acted, t) for row, log, t in zip(choices, behaviour, told, strict=True)]
         if len(self._pending) >= self.settings.group:
             self._learn()
 

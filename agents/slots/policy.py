@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from warpsmith.agents.belief import one_thread
 from warpsmith.agents.policy import Proposal, Request, Trial, proposal
 from warpsmith.agents.pool import candidates
 from warpsmith.agents.repair import mend
-from warpsmith.agents.slots.layout import Floats, Layout, View
+from warpsmith.agents.slots.layout import Bools, Floats, Ints, Layout, View
 from warpsmith.agents.slots.learner import Learner, LearnSettings, Worth, ranked
 from warpsmith.agents.slots.sampling import draw
 from warpsmith.agents.slots.specialist import Specialist, nearest, read_specialists, warm
@@ -51,7 +51,7 @@ class SlotPolicy:
     name: str = "slots"
     view: View = "all"
     """Where no specialist says it."""
-    settings: LearnSettings = LearnSettings()
+    settings: LearnSettings = field(default_factory=LearnSettings)
     worth: Callable[[], Worth] = _grpo
     """Makes the rule of advantages for a search."""
     _under: _Under = field(default_factory=_Under, repr=False, compare=False)
@@ -60,7 +60,8 @@ class SlotPolicy:
         """The specialist's own choice; without one the family's prior."""
         if nearest(self.specialists, space) is None:
             return space.sensible()
-        found = _fresh(self._new(space), None, set(), 1, np.random.default_rng(0), quiet=True)
+        learner = self._new(space)
+        found = _fresh(learner, np.zeros(len(learner.layout.sizes)), set(), 1, np.random.default_rng(0))
         return Grid(space).values(found[0]) if found else space.sensible()
 
     def propose(self, request: Request) -> list[Proposal]:
@@ -103,42 +104,34 @@ def slot_policy(name: str) -> SlotPolicy:
 
 
 def _points(learner: Learner, request: Request) -> list[Point]:
-    """New valid points for a round."""
-    layout, rng, seen = learner.layout, request.rng(), request.seen
+    """New valid points for a round: as the policy draws them around the best so far, then anywhere, then any."""
+    layout, rng, seen, best = learner.layout, request.rng(), request.seen, request.incumbent
+    noise, drawn = learner.noise(request.kind, request.role), learner.decides(request.kind, request.role)
     found: list[Point] = []
-    best = request.incumbent
-    if request.kind == "refine" and best is not None:
-        found = _fresh(learner, replace(request, kind="refine"), seen, request.count, rng)
+    if best is not None and not drawn.all():
+        held = (layout.choices([layout.grid.point(best.values)])[0], ~drawn)
+        found = _fresh(learner, noise, seen, request.count, rng, held)
     if len(found) < request.count:
-        joint = replace(request, kind="joint") if request.kind == "refine" else request
-        found += _fresh(learner, joint, seen | set(found), request.count - len(found), rng)
+        found += _fresh(learner, noise, seen | set(found), request.count - len(found), rng)
     if len(found) < request.count:
         left = [point for point in candidates(request, rng) if point not in seen and point not in found]
         wanted = min(len(left), request.count - len(found))
         found += [left[i] for i in rng.choice(len(left), wanted, replace=False)] if wanted else []
-    assert all(len(point) == len(layout.order) for point in found)
     return found
 
 
 def _fresh(
     learner: Learner,
-    request: Request | None,
+    noise: Floats,
     seen: set[Point],
     count: int,
     rng: np.random.Generator,
-    *,
-    quiet: bool = False,
+    held: tuple[Ints, Bools] | None = None,
 ) -> list[Point]:
-    """Valid points that were not tried, as the policy draws them; of a refine round around the best so far."""
-    layout, held = learner.layout, None
-    kind, role = ("joint", None) if request is None else (request.kind, request.role)
-    if request is not None and kind == "refine" and request.incumbent is not None:
-        best = layout.choices([layout.grid.point(request.incumbent.values)])[0]
-        held = (best, ~layout.acting(role))
-    noise: Floats = np.zeros(len(layout.sizes)) if quiet else learner.noise(kind, role)
-    found: dict[Point, None] = {}
+    """At most `count` valid points that were not tried; each further attempt has more noise."""
+    layout, found = learner.layout, dict[Point, None]()
     for attempt in range(TRIES):
-        share = noise if quiet else noise + (1.0 - noise) * attempt / TRIES
+        share = noise + (1.0 - noise) * attempt / TRIES
         for row in draw(layout, learner.weights, DRAWS, share, rng, held):
             point = layout.point(row)
             if len(found) < count and point not in found and point not in seen and layout.grid.valid(point):

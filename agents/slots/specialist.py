@@ -42,7 +42,7 @@ class Specialist(Record):
     """In the order of decisions; one-hot columns follow from their values."""
     bias: tuple[float, ...]
     pairs: tuple[tuple[float, ...], ...]
-    made: dict[str, str | int | float] = {}
+    made: dict[str, str | int | float]
     """How it was trained: algorithm, evaluations, seed, data, start."""
 
 

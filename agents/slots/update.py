@@ -16,7 +16,7 @@ _BETA1, _BETA2, _TINY = 0.9, 0.99, 1e-8
 class StepSettings:
     """Of an update."""
 
-    rate: float = 0.15
+    rate: float = 0.1
     """Adam's learning rate for biases, in logits."""
     pair_rate: float = 0.05
     """For pairs: a logit has as many of them as there are earlier decisions."""
@@ -91,6 +91,8 @@ def improved(layout: Layout, weights: Weights, batch: Batch, adam: Adam, setting
         _, gradient = surrogate(layout, weights, batch, settings)
         adam.steps += 1
         bias = weights.bias + adam.step("bias", gradient.sum(axis=0), settings.rate)
-        pairs = weights.pairs + layout.seen * adam.step("pairs", (chosen.T @ gradient) * layout.seen, settings.pair_rate)
+        pairs = weights.pairs + layout.seen * adam.step(
+            "pairs", (chosen.T @ gradient) * layout.seen, settings.pair_rate
+        )
         weights = Weights(bias, pairs)
     return weights
