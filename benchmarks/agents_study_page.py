@@ -18,8 +18,9 @@ PAIRS_SHOWN = 6
 TEAM, SINGLE = "team, shared credit", "single agent"
 HEAD = """# Role agents against one agent, on recorded tables
 
-Slot policies (docs/policies.md) that learn within one search from nothing: {budget} evaluations in a fresh space, one proposal a
-round, seeds {first} to {last}. A number is the table's optimum over the best time found; ± is the standard error over the seeds.
+Slot policies ([../policies.md](../policies.md)) that learn within one search from nothing: {budget} evaluations in a
+fresh space, one proposal a round, seeds {first} to {last}. A number is the table's optimum over the best time found;
+± is the standard error over the seeds.
 Made by `benchmarks/agents_study.py --tables DIR --searches FILE.jsonl --seed {first} --seeds {count}`; every sentence
 below that answers something is chosen by the rule that stands with it. Five seeds tell large differences only.
 """
@@ -95,7 +96,7 @@ def _answers(
     found = [
         "## Answers",
         "",
-        "Difference of the curves' means over the columns above, on the same seeds. It counts from two standard errors on.",
+        "Difference of the curves' means over the columns above, same seeds. It counts from two standard errors on.",
     ]
     found += ["", "| the arm | against | difference | |", "|---|---|---|---|"]
     for one, other in pairs:
@@ -109,7 +110,7 @@ def _entropy(lines: list[dict[str, Any]], names: Sequence[str], seeds: range, at
     """Role -> share of the uniform entropy over the search."""
     found = ["## Entropy by role: does each dimension settle by itself?", ""]
     found += [
-        "Entropy of a role's decisions as a share of the uniform one's, mean over seeds; settled: below 0.5 at the end.",
+        "Entropy of a role's decisions over the uniform one's, mean over seeds; settled: below 0.5 at the end.",
         "",
     ]
     found += [*_header("table, arm, role", at)]
@@ -146,7 +147,7 @@ def _noise(lines: list[dict[str, Any]], names: Sequence[str], seeds: range, at: 
     gap, error = _gap(lines, TEAM, "team, uniform noise", names, seeds)
     none, none_error = _gap(lines, TEAM, "team, no noise", names, seeds)
     return [
-        *found, "", f"Targeted against uniform noise, over the curves: {gap:+.3f} ± {error:.3f}, {_verdict(gap, error)}. "
+        *found, "", f"Targeted against uniform noise, curves: {gap:+.3f} ± {error:.3f}, {_verdict(gap, error)}. "
         f"Targeted against none: {none:+.3f} ± {none_error:.3f}, {_verdict(none, none_error)}.", "",
     ]  # fmt: skip
 
@@ -163,7 +164,8 @@ def _interactions(name: str, table: Table) -> list[str]:
     away = [point for point in stuck if table.optimum_us < costs[point] * (1 - GAIN)]
     found = [f"## Pairs of slots: {name}", ""]
     found += [
-        f"{len(stuck)} of {len(costs)} configurations that run cannot be made faster by more than {GAIN:.0%} by a change of one slot; {len(away)} of them are not within that of the optimum."
+        f"{len(stuck)} of {len(costs)} configurations that run cannot be made faster by more than {GAIN:.0%} "
+        f"by a change of one slot; {len(away)} of them are not within that of the optimum."
     ]
     rows = []
     for pair in combinations(slots, 2):
@@ -204,7 +206,8 @@ def _best(costs: dict[tuple[int, ...], float], table: Table, point: tuple[int, .
 def _warm(lines: list[dict[str, Any]], source: str, onto: str, seeds: range, at: Sequence[int]) -> list[str]:
     found = [f"## Warm start: trained on {source}, searched {onto}", ""]
     found += [
-        f"`warm` begins from a specialist of four searches of 200 evaluations on {source}; `transfer` proposes {source}'s best in their order.",
+        f"`warm` begins from a specialist of four searches of 200 evaluations on "
+        f"{source}; `transfer` proposes {source}'s best in their order.",
         "",
     ]
     found += [

@@ -33,12 +33,19 @@ def _grpo() -> Worth:
 
 
 @dataclass(slots=True)
-class _Under:
-    """A search under way: what was told so far, and the learner that it led to."""
+class _Search:
+    """A search of one space: what was told so far, and the learner that it led to."""
 
-    space: SearchSpace | None = None
+    space: SearchSpace
+    learner: Learner
     told: tuple[Trial, ...] = ()
-    learner: Learner | None = None
+
+
+@dataclass(slots=True)
+class _Under:
+    """The searches under way, by the space's name: a run may look at several families in turn."""
+
+    searches: dict[str, _Search] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -83,14 +90,13 @@ class SlotPolicy:
             return self._learner(space, history)
 
     def _learner(self, space: SearchSpace, history: tuple[Trial, ...]) -> Learner:
-        under = self._under
-        told = len(under.told)
-        if under.learner is None or under.space != space or history[:told] != under.told:
-            under.space, under.learner, told = space, self._new(space), 0
-        for _, round_ in groupby(history[told:], key=lambda trial: trial.step):
-            under.learner.tell(list(round_))
-        under.told = history
-        return under.learner
+        kept = self._under.searches.get(space.name)
+        if kept is None or kept.space != space or history[: len(kept.told)] != kept.told:
+            kept = self._under.searches[space.name] = _Search(space, self._new(space))
+        for _, round_ in groupby(history[len(kept.told) :], key=lambda trial: trial.step):
+            kept.learner.tell(list(round_))
+        kept.told = history
+        return kept.learner
 
     def _new(self, space: SearchSpace) -> Learner:
         start = nearest(self.specialists, space)

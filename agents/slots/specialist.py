@@ -24,7 +24,6 @@ class SlotColumns(Record):
     """One slot as it was trained."""
 
     name: str
-    """Within its kernel: the composer's number is left out."""
     role: str
     values: tuple[SlotValue, ...]
 
@@ -64,7 +63,7 @@ def specialist_of(layout: Layout, weights: Weights, made: dict[str, str | int | 
     return Specialist(
         operator_class=operators, arch=arch, view=layout.view, made=made,
         slots=tuple(
-            SlotColumns(name=local_name(slot.name), role=role, values=slot.values)
+            SlotColumns(name=slot.name, role=role, values=slot.values)
             for slot, role in zip(slots, layout.roles, strict=True)
         ),
         bias=tuple(np.round(weights.bias, 6).tolist()),
@@ -105,7 +104,7 @@ def nearest(specialists: Sequence[Specialist], space: SearchSpace) -> Specialist
     wanted = {(local_name(slot.name), value) for slot in space.choice_slots for value in slot.values}
 
     def likeness(one: Specialist) -> tuple[bool, float, bool]:
-        known = {(slot.name, value) for slot in one.slots for value in slot.values}
+        known = {(local_name(slot.name), value) for slot in one.slots for value in slot.values}
         return one.operator_class == operators, len(known & wanted) / max(len(wanted), 1), one.arch == arch
 
     best = max(specialists, key=likeness, default=None)
@@ -114,7 +113,8 @@ def nearest(specialists: Sequence[Specialist], space: SearchSpace) -> Specialist
 
 def warm(layout: Layout, start: Specialist | None) -> Weights:
     """The weights of a specialist on a space: of equal slots and values, for numbers else those of the nearest one (by
-    ratio). Slots that it does not know begin without any."""
+    ratio). Slots that it does not know begin without any; one of
+    another kernel of a composite is taken for its like."""
     if start is None:
         return zeros(layout)
     columns = _columns(layout, start)
@@ -127,11 +127,12 @@ def warm(layout: Layout, start: Specialist | None) -> Weights:
 def _columns(layout: Layout, start: Specialist) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """(width,): the specialist's column of each value, -1 where it has none."""
     begins = np.cumsum([0, *(len(slot.values) for slot in start.slots)])
-    places = {slot.name: i for i, slot in enumerate(start.slots)}
+    places = {local_name(slot.name): i for i, slot in reversed(list(enumerate(start.slots)))}
+    places |= {slot.name: i for i, slot in enumerate(start.slots)}
     found: list[int] = []
     for column in layout.order:
         slot = layout.grid.slots[column]
-        place = places.get(local_name(slot.name))
+        place = places.get(slot.name, places.get(local_name(slot.name)))
         for value in slot.values:
             index = None if place is None else _like(start.slots[place].values, value)
             found.append(-1 if place is None or index is None else int(begins[place]) + index)
