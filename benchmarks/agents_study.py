@@ -16,6 +16,7 @@ os.environ |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM
 import argparse
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,18 +38,20 @@ from warpsmith.tools.tables.table import Table
 AT = (10, 25, 50, 100, 200, 300)
 NEAR = 0.95
 THREE = ("convolution_A100", "gemm_clblast_RTX3090", "pnpoly_RTX3090")
-TRAINING = TrainSettings(searches=4, budget=200, seed=1000)
+TRAINING = TrainSettings(view="all", disturb="targeted", searches=4, budget=200, seed=1000)
 """Of the specialist that the warm start begins from; its seeds take no part in the comparison."""
 
+TEAM = TrainSettings(view="own", disturb="targeted")
+ALL = TrainSettings(view="all", disturb="targeted")
 SETTINGS: dict[str, TrainSettings] = {
-    "team, shared credit": TrainSettings(view="own"),
-    "team, counterfactual credit": TrainSettings(view="own", arm="counterfactual"),
-    "team, PPO": TrainSettings(view="own", algorithm="ppo"),
-    "team that sees each other": TrainSettings(view="all"),
-    "single agent": TrainSettings(view="all"),
-    "single agent, PPO": TrainSettings(view="all", algorithm="ppo"),
-    "team, uniform noise": TrainSettings(view="own", disturb="uniform"),
-    "team, no noise": TrainSettings(view="own", disturb="none"),
+    "team, shared credit": TEAM,
+    "team, counterfactual credit": replace(TEAM, arm="counterfactual"),
+    "team, PPO": replace(TEAM, algorithm="ppo"),
+    "team that sees each other": ALL,
+    "single agent": ALL,
+    "single agent, PPO": replace(ALL, algorithm="ppo"),
+    "team, uniform noise": replace(TEAM, disturb="uniform"),
+    "team, no noise": replace(TEAM, disturb="none"),
 }
 RANDOM = "random"
 
@@ -111,10 +114,10 @@ def _warmed(
     def warm() -> Policy:
         if not start:
             start.extend(done.specialist for done in train(source, TRAINING))
-        return trainee(TrainSettings(), (start[-1],))
+        return trainee(ALL, (start[-1],))
 
     arms: dict[str, Callable[[], Policy]] = {
-        "cold": lambda: trainee(TrainSettings(), ()),
+        "cold": lambda: trainee(ALL, ()),
         "warm": warm,
         "transfer": lambda: TransferPolicy((source,)),
         "onto random": lambda: make_policy("random"),

@@ -21,8 +21,9 @@ HEAD = """# Role agents against one agent, on recorded tables
 Slot policies ([../policies.md](../policies.md)) that learn within one search from nothing: {budget} evaluations in a
 fresh space, one proposal a round, seeds {first} to {last}. A number is the table's optimum over the best time found;
 ± is the standard error over the seeds.
-Made by `benchmarks/agents_study.py --tables DIR --searches FILE.jsonl --seed {first} --seeds {count}`; every sentence
-below that answers something is chosen by the rule that stands with it. Five seeds tell large differences only.
+Made by `benchmarks/agents_study.py --tables DIR --searches FILE.jsonl --seed {first} --seeds {count}{more}`; every
+sentence below that answers something is chosen by the rule that stands with it. So few seeds tell large differences
+only. The policies' settings were chosen on seeds 0 to 2 of these tables; these seeds took no part in it.
 """
 
 
@@ -39,7 +40,8 @@ def text(
     arms = list(dict.fromkeys(x["arm"] for x in own if x["table"] in tables))
     arms = [arm for arm in arms if arm not in ("cold", "warm", "transfer", "onto random")]
     names = list(tables)
-    found = [HEAD.format(budget=at[-1], first=seeds[0], last=seeds[-1], count=len(seeds))]
+    more = f" --from {warm[0]} --onto {warm[1]}" if warm else ""
+    found = [HEAD.format(budget=at[-1], first=seeds[0], last=seeds[-1], count=len(seeds), more=more)]
     found += ["## Learning curves", "", f"Mean of {', '.join(names)}.", "", *_header("arm", at)]
     found += [_row(arm, np.mean([_curves(own, arm, n, seeds) for n in names], axis=0)) for arm in arms]
     for name in names:
