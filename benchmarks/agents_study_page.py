@@ -222,6 +222,6 @@ def _warm(lines: list[dict[str, Any]], source: str, onto: str, seeds: range, at:
         shown = f"{middle:.0f}" if np.isfinite(middle) else f"over {at[-1]}"
         curves = _curves(lines, arm, onto, seeds)
         found.append(
-            f"| {label} | {shown} | {sum(n is not None for n in near)} of {len(near)} |" + _row("", curves)[3:]
+            f"| {label} | {shown} | {sum(n is not None for n in near)} of {len(near)} |" + _row("", curves)[4:]
         )
     return [*found, ""]
