@@ -58,6 +58,13 @@ class LibraryPart:
     """Of a convolution."""
     copied: int = 0
     """Bytes of the result, where it has to be copied into its place."""
+    laid_out: tuple[str, ...] = ()
+    """Names of the graph's nodes that are a parameter in another layout: it is run once, when parameters are loaded."""
+
+    @property
+    def load_time(self) -> bool:
+        """Whether it is run once, before everything else."""
+        return bool(self.laid_out)
 
 
 Part = KernelPart | LibraryPart
@@ -97,9 +104,10 @@ class Composite:
 
     @property
     def cuts(self) -> tuple[tuple[str, ...], ...]:
-        """The graph's nodes that each own kernel computes, in order: the same cuts make the same parts at other
+        """The graph's nodes that each own kernel or copy makes, in order: the same cuts make the same parts at other
         sizes."""
-        return tuple(part.outputs for part in self.parts if isinstance(part, KernelPart))
+        made = (part.outputs if isinstance(part, KernelPart) else part.laid_out for part in self.parts)
+        return tuple(names for names in made if names)
 
 
 AnyRegion = OneRegion | Composite

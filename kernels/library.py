@@ -47,6 +47,7 @@ ALLOWED: Mapping[str, Operator] = {
     "cumsum": Operator("cumsum.default", "cumsum.out"),
     "cumprod": Operator("cumprod.default", "cumprod.out"),
     "cat": Operator("cat.default", "cat.out"),
+    "clone": Operator("clone.default"),
     "constant_pad_nd": Operator("constant_pad_nd.default"),
     "gather": Operator("gather.default", "gather.out"),
     "index_select": Operator("index_select.default", "index_select.out"),

@@ -163,16 +163,16 @@ def _counted(whole: Composite) -> str:
 def _composite_text(whole: Composite) -> list[str]:
     text = []
     for number, part in enumerate(whole.parts, 1):
+        once = ", once at load time" if part.load_time else ""
         if isinstance(part, KernelPart):
             tensors = dict(part.binding)
             read = ", ".join(tensors[name] for name in tensors if name.startswith("in"))
             written = ", ".join(tensors[name] for name in tensors if name.startswith("out"))
-            once = ", once at load time" if part.load_time else ""
             text.append(
                 f"{number}. kernel {part.kernel}: {', '.join(part.outputs)} from {read or 'nothing'} to {written}{once}"
             )
         else:
-            text.append(f"{number}. library {part.step.library}: {', '.join(part.step.named)} to {part.step.out}")
+            text.append(f"{number}. library {part.step.library}: {', '.join(part.step.named)} to {part.step.out}{once}")
     for number, kernel in enumerate(whole.kernels):
         if kernel.tunable:
             text += [f"kernel {number} ({kernel.family})", *(f"  {line}" for line in _body_text(kernel.region))]

@@ -115,7 +115,7 @@ class ComposerFamily:
         found: list[LaunchFeatures] = []
         for part in whole.parts:
             library = isinstance(part, LibraryPart)
-            if isinstance(part, KernelPart) and part.load_time:
+            if part.load_time:
                 continue
             of_part = _of_library(part, device) if isinstance(part, LibraryPart) else own[part.kernel]
             host_us = _LIBRARY_HOST_US if library else _KERNEL_HOST_US
@@ -193,7 +193,7 @@ def _plan(whole: Composite, made: list[Candidate], *, graph: bool) -> LaunchPlan
     prepare: list[KernelStep | LibraryStep] = []
     for place, part in enumerate(whole.parts):
         if isinstance(part, LibraryPart):
-            steps.append(part.step)
+            (prepare if part.load_time else steps).append(part.step)
             continue
         own, names = _scratch(made[part.kernel], part, place)
         buffers |= own

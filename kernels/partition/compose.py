@@ -23,7 +23,7 @@ from warpsmith.kernels.partition.price import Prices, canonical
 from warpsmith.kernels.partition.scratch import Scratch, Tenant, assigned
 from warpsmith.kernels.partition.slices import laid_out, node_of, operands_of, stored_leaf
 from warpsmith.kernels.partition.windows import window_of
-from warpsmith.kernels.records import Buffer, View
+from warpsmith.kernels.records import Buffer, LibraryStep, View
 from warpsmith.kernels.region import OneRegion
 
 _OPEN_KERNELS = 4
@@ -243,8 +243,20 @@ class _Composer:
             work = convolved(self.fusion.graph, item, channels_last=last)
             copied = item.out.nbytes if _stays(item) and step.out not in self.results else 0
             return LibraryPart(step, item.flops, item.bytes_moved, work, copied)
+        parameter = self._copied_parameter(item)
+        if parameter is not None:
+            step = LibraryStep(library="clone", args=(parameter,), out=self.names[item[0]])
+            return LibraryPart(step, 0, 0, laid_out=item)
         part = self._kernel_part(item, self.fusion.region(item), [self.names[name] for name in item])
         return replace(part, load_time=self._at_load_time(item))
+
+    def _copied_parameter(self, group: Group) -> str | None:
+        """What the plan calls the parameter, or the window on one, of which a group is a copy made at load time."""
+        if len(group) > 1 or not self._at_load_time(group):
+            return None
+        (name,) = operands_of(self.fusion.graph.node_index[group[0]])
+        base = window_of(self.fusion.graph, name, self.fusion.stored).base
+        return self._window(name) if base in self.fusion.graph.inputs else None
 
     def _reads_channels_last(self, node: OpNode) -> bool:
         return any(is_channels_last(self.fusion.graph.spec(name)) for name in operands_of(node)[:1])

@@ -77,7 +77,7 @@ def _whole(raw: torch.Tensor) -> int:
 
 def digest(raw: torch.Tensor, key: int) -> int:
     """A sum over a flat uint8 tensor whose weights come from a secret key of 64 bits: two tensors that differ have the
-    same one with a chance of about 2**-32, whoever made them.
+    same one with a chance of about 2**-31, whoever made them.
 
     Two words that differ do so by an odd number times 2**k with k < 32. Whatever the other words add, one in 2**(63-k)
     of the odd weights, and 2**-31 at worst, makes the sums equal; weights are SplitMix64 of key and place, of which
