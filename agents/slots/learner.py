@@ -102,6 +102,11 @@ class Learner:
         if len(self._pending) >= self.settings.group:
             self._learn()
 
+    def finish(self) -> None:
+        """Learns from what an update was still waiting for company with: the search has ended."""
+        if self._pending:
+            self._learn()
+
     def _learn(self) -> None:
         members = [*self._pending, *self._replayed()]
         self.replay += self._pending

@@ -49,6 +49,7 @@ def train_live(
     found: dict[str, Specialist] = {}
     for family, (space, history) in watched.told.items():
         learner = watched.policy.learnt(space, history)
+        learner.finish()
         if learner.replay:
             made = made_by(settings, learner, Path(search.problem).stem, 1)
             found[family] = specialist_of(learner.layout, learner.weights, made)

@@ -70,6 +70,7 @@ def train(table: Table, settings: TrainSettings, start: tuple[Specialist, ...] =
         policy = trainee(settings, start)
         trials = tuple(replay(table, policy, budget=settings.budget, seed=settings.seed + number))
         learner = policy.learnt(TableSpace(table), trials)
+        learner.finish()
         share = float(curve(table, trials, (settings.budget,))[0])
         made = made_by(settings, learner, table.name, number + 1)
         start = (specialist_of(learner.layout, learner.weights, made),)
