@@ -69,6 +69,8 @@ class SuiteSettings:
     resume: Path | None = None
     retry: tuple[str, ...] = ()
     """Ends that are not taken for the last word."""
+    rollout: bool = False
+    """Whether trajectories are collected: every candidate gets the full verdict."""
     given: frozenset[str] = frozenset()
     """Names of the options that the command line gives."""
 
@@ -100,6 +102,16 @@ def refuse_early(settings: SuiteSettings) -> None:
         raise UserError("--gpus names GPUs and --device cpu asks for none: leave one out")
     if len(set(settings.gpus)) != len(settings.gpus):
         raise UserError("--gpus names a GPU twice: each runs one problem at a time anyway")
+
+
+def refuse_other(settings: SuiteSettings, config: Mapping[str, Any], folder: Path) -> None:
+    """UserError where a bench is to go on as a rollout, or the other way round: candidates are judged otherwise."""
+    made = bool(config.get("rollout"))
+    if made != settings.rollout:
+        command = "rollout" if made else "bench"
+        raise UserError(
+            f"{folder} was made by `warpsmith {command}`: go on with `warpsmith {command} --resume {folder}`"
+        )
 
 
 def as_before(settings: SuiteSettings, config: Mapping[str, Any], folder: Path) -> SuiteSettings:

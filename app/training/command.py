@@ -22,6 +22,7 @@ from warpsmith.app.ending import interrupt_code, interrupt_says
 from warpsmith.app.suite.problems import find_problems
 from warpsmith.app.training.config import CONFIG, TaskSection, TrainConfig, kept_config, read_config
 from warpsmith.app.training.judges import Judges
+from warpsmith.app.wording import count
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.records import SCHEMA_VERSION
 from warpsmith.tools.runs.store import room_needed, write_atomically
@@ -161,7 +162,7 @@ def _live(section: TaskSection, config: TrainConfig, judges: Judges) -> list[Tas
 def _warn(config: TrainConfig, judges: Judges, display: Display) -> None:
     if config.train.overlap.max_lag and any(device.startswith("gpu:") for device in judges.devices):
         display.note(
-            "updates run while candidates are timed: on one GPU that disturbs the times; [overlap] max_lag = 0 takes turns"
+            "updates run while candidates are timed, which disturbs times on one GPU; [overlap] max_lag = 0 takes turns"
         )
 
 
@@ -215,11 +216,9 @@ def _text(document: dict[str, Any]) -> str:
     how = {"steps": "all updates made", "collapse": "stopped by the watch", "interrupted": "interrupted"}
     lines = [f"{document['step']} updates, {how[document['stop']]}: {document['policy']}"]
     if (found := document["evaluations"]) and "eval/percentile" in found[-1]:
-        first, last = found[0], found[-1]
-        lines.append(
-            f"  mean percentile on {len(document['held_out'])} held-out tasks: {first['eval/percentile']:.3f} at update "
-            f"{first['step']}, {last['eval/percentile']:.3f} at update {last['step']}"
-        )
+        first, last = (f"{one['eval/percentile']:.3f} at update {one['step']}" for one in (found[0], found[-1]))
+        tasks = count(len(document["held_out"]), "held-out task")
+        lines.append(f"  mean percentile on {tasks}: {first}, {last}")
     if document["stop"] == "interrupted":
         lines.append(f"go on with --resume {document['training']}")
     return "\n".join(lines)

@@ -62,8 +62,7 @@ class Judges:
             except NotYetError as error:
                 raise UserError(f"{name}: {error}; leave the problem out") from None
         live, resources = self._opened[name]
-        live.random = max(live.random, section.random)
-        return live.tasks(section.agents, resources)
+        return live.tasks(section.agents, resources, section.random)
 
     def _open(self, problem: SuiteProblem, section: TaskSection) -> tuple[LiveProblem, PolicyResources]:
         bench = open_bench(
@@ -81,7 +80,7 @@ class Judges:
         self.devices.add(bench.machine.label)
         text = problem_text(bench.plan(), bench.graph, bench.floor_us or 0.0)
         resources = PolicyResources(_nobody, lambda kind, data: None, bench.machine.model, text)
-        live = LiveProblem(problem.key, spec, self._judge(evaluator), self._rewards, section.random)
+        live = LiveProblem(problem.key, spec, self._judge(evaluator), self._rewards)
         return live, resources
 
     def _store(self, problem: SuiteProblem, bench: Bench, specs: dict[str, KernelSpec]) -> RunStore:

@@ -35,10 +35,8 @@ class LiveProblem:
     spec: KernelSpec
     judge: Judge
     rewards: RewardSettings
-    random: int
-    """Verified random candidates that others are held against; 0: none."""
     _space: SpecSpace = field(init=False)
-    _yardstick: tuple[float, ...] | None = None
+    _yardsticks: dict[int, tuple[float, ...]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -53,14 +51,15 @@ class LiveProblem:
                 "the problem out, or make it smaller with a list file's NAME=LITERAL"
             )
 
-    def tasks(self, agents: Agents, resources: PolicyResources) -> list[ProblemTask]:
-        """One for each role that has a choice, or one for an agent that sets all slots."""
+    def tasks(self, agents: Agents, resources: PolicyResources, random: int) -> list[ProblemTask]:
+        """One for each role that has a choice, or one for an agent that sets all slots. `random`: verified random
+        candidates that replies are held against; 0: none."""
         if agents == "single":
-            return [ProblemTask(self, one_question(self._space, resources))]
+            return [ProblemTask(self, one_question(self._space, resources), random)]
         questions = role_questions(self._space, self.base, self.incumbent, resources)
         if not questions:
             raise UserError(f"{self.name}: no role has anything to choose at this size; leave the problem out")
-        return [ProblemTask(self, one) for one in questions]
+        return [ProblemTask(self, one, random) for one in questions]
 
     def outcomes(self, wanted: Sequence[Values | None]) -> list[Outcome]:
         """In order. Combinations that cannot run are rejected without being built."""
@@ -75,14 +74,14 @@ class LiveProblem:
             found[place] = outcome
         return [one for one in found if one is not None]
 
-    def yardstick(self) -> tuple[float, ...]:
-        """Costs in us of the verified random candidates: the same ones for all roles and whatever the training's seed.
-        Judged when they are first asked for."""
+    def yardstick(self, count: int) -> tuple[float, ...]:
+        """Costs in us of so many verified random candidates: the same ones for all roles and whatever the training's
+        seed. Judged when they are first asked for."""
         with self._lock:
-            if self._yardstick is None:
-                drawn = random_values(self._space, _SPARE * self.random, seed_of("yardstick", self.name) % 2**63)
-                self._yardstick = verified_costs(drawn, self.outcomes, self.rewards, self.random) if drawn else ()
-            return self._yardstick
+            if count not in self._yardsticks:
+                drawn = random_values(self._space, _SPARE * count, seed_of("yardstick", self.name) % 2**63)
+                self._yardsticks[count] = verified_costs(drawn, self.outcomes, self.rewards, count)
+            return self._yardsticks[count]
 
     def _refused(self, values: Values | None) -> Outcome | None:
         invalid = self._space.check(values) if values is not None else None
@@ -102,6 +101,7 @@ class ProblemTask:
 
     problem: LiveProblem
     question: Question
+    random: int
 
     @property
     def name(self) -> str:
@@ -127,7 +127,7 @@ class ProblemTask:
         """By the full check, against the base."""
         problem = self.problem
         outcomes = problem.outcomes([self.question.values(text) for text in replies])
-        yardstick = problem.yardstick() if problem.random else ()
+        yardstick = problem.yardstick(self.random) if self.random else ()
         return [
             scored(one, problem.rewards, yardstick, base_us=problem.incumbent.cost_us, incumbent=problem.incumbent)
             for one in outcomes

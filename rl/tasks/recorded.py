@@ -27,7 +27,7 @@ _STATUS: dict[str, Status] = {
     "verify": "wrong", "time": "not_measured", "infrastructure": "infrastructure_error",
 }  # fmt: skip
 _QUANTILES_OF_HALF = 2.563103 / (2 * 1.959964 * 1.2533141)
-"""Half of the distance between the 10 % and the 90 % quantile of one sample, over half of its median's 95 % interval."""
+"""Half of the distance between the 10 % and the 90 % quantile of a sample, over half of its median's 95 % interval."""
 
 
 @dataclass(frozen=True)

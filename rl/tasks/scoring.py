@@ -1,4 +1,4 @@
-"""From outcomes to what a trainer is told: a reward, the percentile among random candidates, and the ranks of a group."""
+"""From outcomes to what a trainer is told: a reward, the percentile among random candidates, ranks in a group."""
 
 from __future__ import annotations
 
