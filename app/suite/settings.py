@@ -97,7 +97,8 @@ def refuse_early(settings: SuiteSettings) -> None:
     if (settings.max_cost or 0.0) < (settings.problem_max_cost or 0.0) and settings.max_cost is not None:
         raise UserError(f"--max-cost {settings.max_cost} is less than --problem-max-cost {settings.problem_max_cost}")
     if settings.resume is None and not settings.targets:
-        raise UserError("name the suite: `warpsmith bench FOLDER`, or --resume a suite run")
+        command = "rollout" if settings.rollout else "bench"
+        raise UserError(f"name the suite: `warpsmith {command} FOLDER`, or --resume a suite run")
     if settings.gpus and settings.device == "cpu":
         raise UserError("--gpus names GPUs and --device cpu asks for none: leave one out")
     if len(set(settings.gpus)) != len(settings.gpus):

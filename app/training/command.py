@@ -25,7 +25,7 @@ from warpsmith.app.training.judges import Judges
 from warpsmith.app.wording import count
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.records import SCHEMA_VERSION
-from warpsmith.tools.runs.store import room_needed, write_atomically
+from warpsmith.tools.runs.store import acquire, release, room_needed, write_atomically
 from warpsmith.tools.tables.folder import read_table, table_files
 
 if TYPE_CHECKING:
@@ -55,7 +55,8 @@ def run_train(wanted: TrainCommand, display: Display) -> int:
     _require(config)
     folder = wanted.resume or _new_folder(wanted, config)
     says = f"everything up to the last checkpoint is kept; go on with --resume {folder}"
-    with interrupt_says(says), _stops() as heard, Judges(folder, config.rewards, config.train.seed, display) as judges:
+    judged = Judges(folder, config.rewards, config.train.seed, display)
+    with interrupt_says(says), _held(folder), _stops() as heard, judged as judges:
         source, held_out = _tasks(config, judges, display)
         _warn(config, judges, display)
         from warpsmith.rl.train.trainer import train
@@ -94,8 +95,8 @@ def _config(wanted: TrainCommand) -> TrainConfig:
 def _require(config: TrainConfig) -> None:
     """What is missing is told before anything is loaded or judged."""
     lacking = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
-    if config.train.model.lora is not None and importlib.util.find_spec("peft") is None:
-        lacking.append("peft")
+    wanted = {"peft": config.train.model.lora is not None, "gguf": config.train.model.path.is_file()}
+    lacking += [name for name, needed in wanted.items() if needed and importlib.util.find_spec(name) is None]
     if lacking:
         raise UserError(f"training needs {' and '.join(lacking)}: pip install 'warpsmith[train]'")
     try:
@@ -116,6 +117,16 @@ def _new_folder(wanted: TrainCommand, config: TrainConfig) -> Path:
         folder.mkdir(parents=True)
         write_atomically(folder / CONFIG, (json.dumps(config.document, indent=1, default=str) + "\n").encode())
     return folder
+
+
+@contextlib.contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """One process at a time trains in a folder. UserError where another one does."""
+    lock = acquire(folder)
+    try:
+        yield
+    finally:
+        release(folder, lock)
 
 
 def _tasks(config: TrainConfig, judges: Judges, display: Display) -> tuple[Source, Sequence[Task]]:
