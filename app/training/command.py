@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
+import math
 import re
 import secrets
+import shutil
 import signal
 import threading
 from collections.abc import Iterator, Sequence
@@ -23,7 +25,7 @@ from warpsmith.app.suite.problems import find_problems
 from warpsmith.app.training.config import CONFIG, TaskSection, TrainConfig, kept_config, read_config
 from warpsmith.app.training.judges import Judges
 from warpsmith.app.wording import count
-from warpsmith.kernels.errors import UserError
+from warpsmith.kernels.errors import UserError, WarpsmithError
 from warpsmith.kernels.records import SCHEMA_VERSION
 from warpsmith.tools.runs.store import acquire, release, room_needed, write_atomically
 from warpsmith.tools.tables.folder import read_table, table_files
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from warpsmith.rl.train.trainer import Trained
 
 _PACKAGES = ("transformers", "accelerate")
+LOCK = "run.lock"
 COLLAPSED = 1
 
 
@@ -121,10 +124,15 @@ def _new_folder(wanted: TrainCommand, config: TrainConfig) -> Path:
 
 @contextlib.contextmanager
 def _held(folder: Path) -> Iterator[None]:
-    """One process at a time trains in a folder. UserError where another one does."""
+    """One process at a time trains in a folder. UserError where another one does. A training that could not be begun
+    leaves no folder."""
     lock = acquire(folder)
     try:
         yield
+    except WarpsmithError:
+        if {path.name for path in folder.iterdir()} <= {CONFIG, LOCK}:
+            shutil.rmtree(folder)
+        raise
     finally:
         release(folder, lock)
 
@@ -203,6 +211,7 @@ def _stops() -> Iterator[list[str]]:
 
 def _tell(display: Display, steps: int, step: int, figures: dict[str, float]) -> None:
     """An update, as an event and as a line."""
+    figures = {name: value for name, value in figures.items() if math.isfinite(value)}
     display.event("update", {"step": step, "figures": figures})
     shown = ("reward/mean", "verified", "percentile/mean", "entropy", "eval/percentile")
     told = ", ".join(f"{name} {figures[name]:.3f}" for name in shown if name in figures)
@@ -219,7 +228,7 @@ def _document(folder: Path, ended: Trained, held_out: Sequence[str]) -> dict[str
     return {
         "schema_version": SCHEMA_VERSION, "training": str(folder), "step": ended.step, "stop": ended.stop,
         "policy": str(ended.policy), "held_out": list(held_out), "evaluations": evaluations,
-        "figures": {name: value if value == value else None for name, value in ended.figures.items()},
+        "figures": {name: value if math.isfinite(value) else None for name, value in ended.figures.items()},
     }  # fmt: skip
 
 

@@ -92,7 +92,7 @@ def test_documents_that_cannot_be_used_say_what_to_write(
     assert done.returncode == 2
     assert words in done.stderr
     assert "Traceback" not in done.stderr
-    assert not list(tmp_path.glob("runs/*/metrics.jsonl"))
+    assert not list(tmp_path.glob("runs/*"))
 
 
 @pytest.mark.e2e
@@ -119,3 +119,28 @@ def test_a_rollout_is_judged_in_full_and_is_what_training_reads(tmp_path: Path, 
         trained = document(warpsmith(tmp_path, "train", path, "--json"))
         assert trained["step"] == 2
         assert trained["figures"]["grad_norm"] > 0, stage
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+def test_a_problem_is_judged_live_and_a_training_that_goes_on_judges_nothing_twice(
+    tmp_path: Path, written: Any
+) -> None:
+    (tmp_path / "relu.py").write_text(problem("torch.relu(x) * x.sum(1, keepdim=True)"))
+    path = written(
+        top="steps = 1\neval_every = 1\neval_samples = 2\n", sampling="group_size = 4\n",
+        tasks='problems = ["relu.py"]\ndevice = "cpu"\njobs = 1\nrandom = 2\n',
+    )  # fmt: skip
+    done = document(warpsmith(tmp_path, "train", path, "--json"))
+    assert 0 < done["figures"]["verified"] <= 1
+    assert 0 <= done["figures"]["percentile/mean"] <= 1
+    folder = tmp_path / done["training"]
+    (results,) = folder.glob("judged/relu/*/results.jsonl")
+    before = [json.loads(line) for line in results.read_text().splitlines()]
+    assert "screened" not in {one["status"] for one in before}
+    assert {one["verified_on"] for one in before if one["status"] == "ok"} == {"emulator:sm_90"}
+    again = document(warpsmith(tmp_path, "train", path, "--resume", folder, "--steps", "2", "--json"))
+    assert (again["step"], again["training"]) == (2, str(folder))
+    after = [json.loads(line)["candidate"] for line in results.read_text().splitlines()]
+    assert after[: len(before)] == [one["candidate"] for one in before]
+    assert len(set(after)) == len(after)
