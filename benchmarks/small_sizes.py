@@ -151,9 +151,14 @@ class _Search:
         first = next((shape[0] for shape in self.cost.given if shape), 0)
         if not self.over:
             return
+        rest = [shape[1:] for shape in self.cost.given]
         for handle in self._handles():
+            before = self.problem, self.cost, self._cuts
             if handle.size == first and self._try({handle: size}):
-                return
+                if [shape[1:] for shape in self.cost.given] == rest:
+                    return
+                # It is no batch's size alone: rows and columns of a square, for instance.
+                self.problem, self.cost, self._cuts = before
 
     def cut_something(self, least: int) -> bool:
         """Cuts the largest size that can be cut, as far as it can be at once. Whether one was."""

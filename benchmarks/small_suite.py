@@ -246,10 +246,8 @@ def _told(row: Row) -> str:
 def markdown(rows: Sequence[Row], command: str) -> str:
     """The page: counts by level, what did not end well and why, what was verified of each problem."""
     lines = ["# Every problem at a small size on the emulator", "", f"`{command}`", ""]
-    lines += [
-        f"torch {torch.__version__}, Python {platform.python_version()}. Rows may be of several calls, with other"
-    ]
-    lines += ["limits: the last one of a problem stands here.", ""]
+    lines += [f"torch {torch.__version__}, Python {platform.python_version()}.", ""]
+    lines += ["Rows may be of several calls, with other limits: the last one of a problem stands here.", ""]
     lines += ["| level | problems | verified | candidates | at hidden shapes |", "|---|---|---|---|---|"]
     for level in sorted({_level(row) for row in rows}):
         of_level = [row for row in rows if _level(row) == level]

@@ -15,11 +15,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from warpsmith.app.suite.figures import BEST, Member, Ratio, compared, labels, members, reasons
+from warpsmith.app.suite.figures import AS_PRECISE, BEST, PRECISE, Member, Ratio, compared, labels, members, reasons
 from warpsmith.app.suite.folder import read_baselines, read_manifest, read_rows
 from warpsmith.app.suite.records import SuiteManifest
 from warpsmith.tools.measurement.baseline_records import COMPILE, EAGER, MAX_AUTOTUNE
 
+MEANS = (EAGER, COMPILE, PRECISE, BEST, "reduce-overhead")
 SHOWN = (EAGER, COMPILE, BEST, "reduce-overhead")
 
 
@@ -92,7 +93,8 @@ def problem_line(member: Member) -> str:
     time = f"{row.time_us.p50 / 1e3:.4f} ms measured" if row.time_us else "–"
     if row.time_us is None and row.estimated_us is not None:
         time = f"{row.estimated_us / 1e3:.4f} ms estimated"
-    ratios = " | ".join(interval(member.ratios.get(one)) for one in SHOWN)
+    coarse = row.baseline_errors.get(COMPILE, 0.0) > AS_PRECISE
+    ratios = " | ".join(interval(member.ratios.get(one)) + " †" * (coarse and one == COMPILE) for one in SHOWN)
     label = f"{row.family}, {row.provenance}, {row.precision_class}" + ("" if member.payable else ", not payable")
     return f"| {name} | {label} | {time} | {ratios} | {row.screened} |"
 
@@ -122,7 +124,7 @@ def tables(title: str, suite: Path, families: Path | None, levels: frozenset[int
     numbers = sorted({one.problem.level for one in group if one.problem.level is not None})
     named: list[tuple[str, Sequence[Member]]] = [("all", group)]
     named += [(f"level {n}", [one for one in group if one.problem.level == n]) for n in numbers]
-    lines += ["## Means", "", *means(named, SHOWN)]
+    lines += ["## Means", "", *means(named, MEANS)]
     if any(MAX_AUTOTUNE in one.ratios for one in group):
         sample = len([one for one in group if one.problem.key in manifest.autotuned])
         lines += [f"Against max-autotune, on a sample of {sample} problems that a hash drew:", ""]
@@ -132,7 +134,8 @@ def tables(title: str, suite: Path, families: Path | None, levels: frozenset[int
     lines += [
         "## Problems",
         "",
-        "Ratios: baseline time / kernel time, median of paired samples with the 95 % interval; ~ goes through eager.",
+        "Ratios: baseline time / kernel time, median of paired samples with the 95 % interval; ~ goes through eager; † "
+        "what torch.compile gives is less precise than the judge allows a kernel.",
         "",
         f"| problem | labels | time | {' | '.join(f'over {name}' for name in SHOWN)} | evaluated |",
         "|---|---|---|---|---|---|---|---|",

@@ -318,6 +318,8 @@ class Outcome(Record):
     time_s: StrictFloat | None = None
     eager_peak_bytes: StrictInt | None = None
     """GPU memory that eager holds at most, weights and inputs included."""
+    baseline_errors: dict[str, StrictFloat] | None = None
+    """Of compiled baselines: the rms error of their outputs against fp64, in units of eager's."""
     judge_peak_bytes: StrictInt | None = None
     """GPU memory that the process that judged has held at most for this problem, up to this verdict."""
 

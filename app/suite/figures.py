@@ -15,7 +15,12 @@ from warpsmith.kernels.records import Speedup
 from warpsmith.tools.measurement.baseline_records import ALWAYS, COMPILE, EAGER, MAX_AUTOTUNE, BaselineRecord
 
 BEST = "min(eager, compile)"
-COMPARED = (EAGER, COMPILE, BEST, "reduce-overhead", MAX_AUTOTUNE)
+PRECISE = "compile as precise as eager"
+"""torch.compile where its own outputs would pass for those of a kernel: it convolves in TF32 what eager convolves in
+float32, if that is faster."""
+AS_PRECISE = 64.0
+"""Times eager's rms error that the judge allows a float32 kernel."""
+COMPARED = (EAGER, COMPILE, PRECISE, BEST, "reduce-overhead", MAX_AUTOTUNE)
 THRESHOLDS = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)
 """Those that KernelBench's analysis prints."""
 How = Literal["paired", "through eager"]
@@ -41,6 +46,8 @@ def ratios(row: ProblemRow, baselines: Baselines) -> dict[str, Ratio]:
         record = baselines.get((row.key, mode))
         if mode not in found and record is not None and (made := _through_eager(row, record)) is not None:
             found[mode] = Ratio(made, "through eager")
+    if COMPILE in found and row.baseline_errors.get(COMPILE, AS_PRECISE + 1) <= AS_PRECISE:
+        found[PRECISE] = found[COMPILE]
     if EAGER in found and COMPILE in found:
         # The faster baseline is the one over which the speed-up is smaller.
         found[BEST] = min(found[EAGER], found[COMPILE], key=lambda one: one.speedup.value)
@@ -106,8 +113,8 @@ def compared(group: Sequence[Member], name: str) -> dict[str, Any]:
     what is not verified, not timed or `library` counts as 1.0; `slower_at_1`: what is slower counts as 1.0 too.
     `fast_p`: the share of all with a speed-up above p. `everything`: over all speed-ups, `library` included."""
     pool = [one for one in group if one.payable]
-    if name == MAX_AUTOTUNE:
-        # It is measured on a sample: the rest of the suite says nothing here.
+    if name in (MAX_AUTOTUNE, PRECISE):
+        # There is one for a part of the suite alone: the rest says nothing here.
         pool = [one for one in pool if name in one.ratios]
     got = {one.problem.key: one.ratios[name].speedup.value for one in pool if one.headline and name in one.ratios}
     every = [one.ratios[name].speedup.value for one in group if name in one.ratios]

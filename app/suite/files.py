@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from warpsmith.app.suite.figures import BEST, COMPARED, Baselines, Member, figures, members
+from warpsmith.app.suite.figures import BEST, COMPARED, PRECISE, Baselines, Member, figures, members
 from warpsmith.app.suite.records import ProblemRow, SuiteManifest
 from warpsmith.tools.measurement.baseline_records import COMPILE, EAGER, MAX_AUTOTUNE, REDUCE_OVERHEAD, BaselineRecord
 from warpsmith.tools.runs.store import room_needed, write_atomically
 
 CSV, SUMMARY, KERNELBENCH = "results.csv", "summary.json", "kernelbench"
 _MODES = (EAGER, COMPILE, REDUCE_OVERHEAD, MAX_AUTOTUNE)
-_SPELLED = {BEST: "best"}
+_SPELLED = {BEST: "best", PRECISE: "compile_precise"}
 COLUMNS = (
     "key", "level", "id", "name", "status", "reason", "family", "provenance", "precision_class", "verified_on",
     "payable", "time_us_p10", "time_us_p50", "time_us_p90", "time_n", "estimated_us", "roofline_fraction", "own_share",

@@ -89,6 +89,8 @@ class ProblemRow(Record):
     eager_peak_bytes: StrictInt | None = None
     judge_peak_bytes: StrictInt | None = None
     """The most that the process held by the end of its verdict."""
+    baseline_errors: dict[str, StrictFloat] = Field(default_factory=dict)
+    """The rms error of compiled baselines, in units of eager's."""
     speedup: dict[str, Speedup] = Field(default_factory=dict)
     """Over baselines that were measured in pairs with the candidate."""
     screened: StrictInt = 0

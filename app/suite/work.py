@@ -108,6 +108,7 @@ def _best(best: Outcome | None, row: ProblemRow) -> dict[str, object]:
         "provenance": best.provenance, "precision_class": best.precision_class, "error_ratio": best.error_ratio,
         "time_us": best.time_us, "samples": best.samples, "estimated_us": best.estimated_us,
         "roofline_fraction": best.roofline_fraction, "own_share": best.own_share, "speedup": best.speedup or {},
+        "baseline_errors": best.baseline_errors or {},
         "eager_peak_bytes": best.eager_peak_bytes, "judge_peak_bytes": best.judge_peak_bytes,
     }  # fmt: skip
 

@@ -225,7 +225,7 @@ MUTANTS = (
     ),
     Mutant(
         "no problem is degenerate", "tools/verification/audit.py",
-        "        return not self.accepted and not self.untold and bool(self.tried)\n", "        return True\n",
+        "        return not trivial and not self.untold and bool(self.tried)\n", "        return True\n",
         "degenerate_problems_are_named",
     ),
     Mutant(

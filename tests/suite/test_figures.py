@@ -7,15 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from support.scripts import benchmark
 
-from warpsmith.app.suite.figures import BEST, figures, geomean, members, ratios
+from warpsmith.app.suite.figures import AS_PRECISE, BEST, PRECISE, figures, geomean, members, ratios
 from warpsmith.app.suite.files import COLUMNS, csv_text, write_files
 from warpsmith.app.suite.folder import SuiteFolder
 from warpsmith.app.suite.records import ProblemRow, SuiteManifest, SuiteProblem
 from warpsmith.app.suite.words import summary_text
 from warpsmith.kernels.records import Quantiles, Speedup
 from warpsmith.tools.measurement.baseline_records import BaselineFolder, BaselineKey, BaselineRecord
+from warpsmith.tools.verification.compare import LIMITS
 
 TIMES = Quantiles(p10=9.0, p50=10.0, p90=11.0, n=30)
 
@@ -95,6 +97,20 @@ def test_the_better_baseline_is_the_one_that_is_harder_to_beat(rows: dict[str, P
     assert BEST not in ratios(no_compile, {})
     failed = record("L1-001_P", "compile", ()).model_copy(update={"failure": "out of memory"})
     assert ratios(no_compile, {("L1-001_P", "compile"): failed})[BEST].speedup.value == 4.0
+
+
+def test_a_compiled_baseline_counts_as_precise_where_the_judge_would_pass_it(rows: dict[str, ProblemRow]) -> None:
+    assert LIMITS[torch.float32].rms_ratio == AS_PRECISE
+    one, two = (rows[f"L1-00{n}_P"] for n in (1, 2))
+    rows |= {
+        one.key: one.model_copy(update={"baseline_errors": {"compile": 1.5}}),
+        # It convolves in TF32.
+        two.key: two.model_copy(update={"baseline_errors": {"compile": 800.0}}),
+    }
+    over = figures(manifest(1, 2, 3, 5), rows, {})["speedups"][PRECISE]
+    # Of the others it is not known.
+    assert (over["n"], over["of"]) == (1, 1)
+    assert over["raw"] == pytest.approx(2.0)
 
 
 def test_a_kept_baseline_is_reached_through_eager(rows: dict[str, ProblemRow]) -> None:

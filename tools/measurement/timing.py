@@ -8,9 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from pydantic import Field
+
 from warpsmith.kernels.records import CompileReport, Failure, LaunchPlan, Record, Speedup, TimingReport
 from warpsmith.sandbox.cuda.health import LIMITED, SLOWED
 from warpsmith.tools.lease import companions
+from warpsmith.tools.measurement.baseline_errors import baseline_errors
 from warpsmith.tools.measurement.contenders import Contender, candidate_contender, module_contenders, stage_for
 from warpsmith.tools.measurement.sampling import Check, Sampler
 from warpsmith.tools.measurement.stage import Stage
@@ -79,6 +82,8 @@ class Samples(Record):
     """Spent on this candidate."""
     baselines_s: float = 0.0
     """Spent on making the baselines, torch.compile above all: once a process, whatever the candidate."""
+    baseline_errors: dict[str, float] = Field(default_factory=dict)
+    """Of compiled baselines: the rms error of their outputs in units of eager's."""
     judge_peak_bytes: int | None = None
     """The most memory of the device that this process has held since it took up the problem."""
 
@@ -106,10 +111,12 @@ def time_candidate(session: Session, plan: LaunchPlan, report: CompileReport, re
     own = candidate_contender(CANDIDATE, backend.load(report, plan), inputs)
     notes: list[str] = []
     others: list[Contender] = []
+    errors: dict[str, float] = {}
     baselines_s = 0.0
     if request.level == "full":
         before = time.perf_counter() - session.waited_s
         others, notes = module_contenders(session, inputs, request.baselines)
+        errors = baseline_errors(session, inputs, request.baselines)
         baselines_s = time.perf_counter() - session.waited_s - before
     with session.alone():
         stage = stage_for(session, inputs, short=False)
@@ -130,7 +137,7 @@ def time_candidate(session: Session, plan: LaunchPlan, report: CompileReport, re
         samples={name: tuple(values) for name, values in sampler.samples.items()},
         state=_state(sampler), null_test=session.null_test, overhead_us=overhead,
         seconds=time.perf_counter() - session.waited_s - began - baselines_s, baselines_s=baselines_s,
-        judge_peak_bytes=session.memory.judge_bytes,
+        baseline_errors=errors, judge_peak_bytes=session.memory.judge_bytes,
     )  # fmt: skip
 
 

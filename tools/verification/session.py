@@ -63,6 +63,8 @@ class Session:
     """Spent waiting for the device, all in all."""
     null_test: Speedup | None = None
     """A baseline timed against itself, once a process."""
+    baseline_errors: dict[str, float] | None = None
+    """Of compiled forms, in units of eager's error; found out once a process."""
     _single: bool = False
     """Whether screening has one kind of inputs alone, as two sets do not fit beside each other."""
 
