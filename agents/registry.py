@@ -19,6 +19,8 @@ from warpsmith.agents.search.kernel_tuner import kernel_tuner_policy
 from warpsmith.agents.search.tpe import TpePolicy
 from warpsmith.agents.search.transfer import PREFIX as TRANSFER
 from warpsmith.agents.search.transfer import transfer_policy
+from warpsmith.agents.slots.policy import PREFIX as SLOTS
+from warpsmith.agents.slots.policy import slot_policy
 from warpsmith.kernels.errors import UserError
 
 POLICIES: dict[str, Callable[[], Policy]] = {
@@ -30,7 +32,11 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "genetic": GeneticPolicy,
     "coordinate": CoordinatePolicy,
 }
-WITH_DETAILS: dict[str, Callable[[str], Policy]] = {TRANSFER: transfer_policy, KERNEL_TUNER: kernel_tuner_policy}
+WITH_DETAILS: dict[str, Callable[[str], Policy]] = {
+    TRANSFER: transfer_policy,
+    KERNEL_TUNER: kernel_tuner_policy,
+    SLOTS: slot_policy,
+}
 """Policies whose name says more behind a colon."""
 
 
@@ -62,7 +68,7 @@ def crew_of(name: str) -> Crew | None:
                 endpoint(address.model, address.base_url)
         return crew
     if name not in POLICIES and _prefix(name) is None:
-        known = f"{', '.join(POLICIES)}, {TRANSFER}PATH, {GRAMMAR}, or {LOCAL}PATH"
+        known = f"{', '.join(POLICIES)}, {TRANSFER}PATH, {SLOTS}PATH, {GRAMMAR}, or {LOCAL}PATH"
         raise UserError(f"unknown policy {name!r}: choose one of {known}")
     return None
 

@@ -136,7 +136,7 @@ def optimize(
         str,
         typer.Option(
             "--policy",
-            help="builtin, random, tpe, genetic, coordinate, cost-model, transfer:PATH, default, "
+            help="builtin, random, tpe, genetic, coordinate, cost-model, transfer:PATH, slots:PATH, default, "
             "chat:MODEL[@URL][,...][;ROLE=MODEL...], or local:PATH.",
         ),
     ] = "builtin",
