@@ -12,6 +12,8 @@ from typer.core import TyperGroup
 from warpsmith import __version__
 from warpsmith.app.cli_bench import bench
 from warpsmith.app.cli_evaluate import evaluate
+from warpsmith.app.cli_rollout import rollout
+from warpsmith.app.cli_train import train
 from warpsmith.app.ending import explained, fail, fail_usage, told
 from warpsmith.app.options import (
     TRAINING_FORMS,
@@ -392,13 +394,15 @@ def doctor(
 
 app.command()(bench)
 app.command()(evaluate)
+app.command()(rollout)
+app.command()(train)
 
 
 def _not_there_yet(ctx: typer.Context) -> None:
     raise UserError(f"the command `{ctx.info_name}` is not there yet; docs/interface.md lists what is")
 
 
-for _name in ("rollout", "train", "view"):
+for _name in ("view",):
     app.command(
         _name, hidden=True, add_help_option=False,
         context_settings={"allow_extra_args": True, "ignore_unknown_options": True},

@@ -129,21 +129,25 @@ def bench(
     from warpsmith.app.suite.settings import SuiteSettings
     from warpsmith.app.suite.show import suite_display
 
-    said = frozenset(_RENAMED.get(name, name) for name in given(ctx))
     settings = SuiteSettings(
         targets=tuple(suite or ()), level=level, ids=ids, filters=tuple(filter_ or ()), device=device.value, arch=arch,
         mode=mode.value, policy=policy, budget=budget, verdicts=verdicts, counters=counters.value, minutes=minutes,
         problem_minutes=problem_minutes, max_cost=max_cost, problem_max_cost=problem_max_cost,
         max_evaluations=max_evaluations, price=tuple(price or ()), seed=seed, out=out, workers=workers,
-        gpus=_numbers(gpus), seats=seats, jobs=jobs, baselines=baselines, baselines_only=baselines_only,
-        max_autotune=max_autotune, resume=resume, retry=_ends(retry), given=said - {"json", "jsonl", "quiet"},
+        gpus=numbers(gpus), seats=seats, jobs=jobs, baselines=baselines, baselines_only=baselines_only,
+        max_autotune=max_autotune, resume=resume, retry=_ends(retry), given=renamed(given(ctx)),
     )  # fmt: skip
     with suite_display(json=json, jsonl=jsonl, quiet=quiet) as display:
         raise typer.Exit(run_bench(settings, display))
 
 
-def _numbers(text: str | None) -> tuple[int, ...]:
-    """`0,1`."""
+def renamed(said: frozenset[str]) -> frozenset[str]:
+    """Options that the command line gives, by the names of the settings; without those of the display."""
+    return frozenset(_RENAMED.get(name, name) for name in said) - {"json", "jsonl", "quiet"}
+
+
+def numbers(text: str | None) -> tuple[int, ...]:
+    """`0,1` of --gpus. UserError for what is no number."""
     if text is None:
         return ()
     parts = [part.strip() for part in text.split(",")]

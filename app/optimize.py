@@ -73,6 +73,8 @@ class OptimizeSettings:
     seed: int = 0
     out: Path = Path("runs")
     jobs: int | None = None
+    rollout: bool = False
+    """Whether every candidate gets the full verdict in the end, for trajectories that teach."""
     given: frozenset[str] = frozenset()
     """Names of the settings that the command line gives; a resumed run keeps its own values of the others."""
 
@@ -255,7 +257,19 @@ async def _search(
             store.write_manifest(facts)
         if first is not None:
             await first(evaluator)
-        return await run_search(list(specs.values()), evaluator, store, wanted, display.event, means=means)
+        found = await run_search(list(specs.values()), evaluator, store, wanted, display.event, means=means)
+        if settings.rollout and not found.interrupted:
+            await _judge_all(evaluator, store, display)
+        return found
+
+
+async def _judge_all(evaluator: Evaluator, store: RunStore, display: Display) -> None:
+    """Full verdicts for what has passed the quick check alone: what the search had no verdicts left for, and copies of
+    others, whose verdict theirs is."""
+    quick = [one.candidate for one in store.outcomes() if one.status == "screened"]
+    if quick:
+        display.phase(f"full verdicts: {len(quick)}")
+        await evaluator.evaluate([store.get_candidate(one) for one in quick], level="full")
 
 
 def _refuse_early(settings: OptimizeSettings) -> None:

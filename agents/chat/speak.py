@@ -42,7 +42,7 @@ def speak(view: RoleView, index: int, crew: Crew, resources: PolicyResources) ->
     Raises CapReached and ServerUnusable; a role that gives no valid reply is a value.
     """
     address, sample = crew.pick(view.role, index)
-    view, prompt, reply = _question_parts(view, resources)
+    view, prompt, reply = question_parts(view, resources)
     said = Said(view.role, index, address, prompt.version)
     asker = resources.asker(address)
 
@@ -60,7 +60,7 @@ def speak(view: RoleView, index: int, crew: Crew, resources: PolicyResources) ->
         if said.refused is None:
             return said
         again = replace(view, note=f"{view.note} {said.refused}. Send the corrected text, or leave the slot out.")
-        again, prompt, reply = _question_parts(again, resources)
+        again, prompt, reply = question_parts(again, resources)
         return _heard(said, view, ask(prompt))
     except Interrupted:
         raise
@@ -103,7 +103,7 @@ def told(*answers: Answer[Any]) -> dict[str, Any]:
     }
 
 
-def _question_parts(view: RoleView, resources: PolicyResources) -> tuple[RoleView, Prompt, type[Reply]]:
+def question_parts(view: RoleView, resources: PolicyResources) -> tuple[RoleView, Prompt, type[Reply]]:
     """The view as far as it fits, its prompt, and the reply model of what it then shows."""
     size = form_tokens(model_of(view), tuple(slot.name for slot in view.code))
     view, prompt = fitted(view, resources, size)

@@ -23,7 +23,7 @@ from warpsmith.app.suite.presence import FILE, wait_until_gone
 from warpsmith.app.suite.problems import find_problems, parse_choice
 from warpsmith.app.suite.records import SuiteManifest, SuiteProblem
 from warpsmith.app.suite.schedule import Schedule
-from warpsmith.app.suite.settings import SuiteSettings, as_before, refuse_early
+from warpsmith.app.suite.settings import SuiteSettings, as_before, refuse_early, refuse_other
 from warpsmith.app.suite.show import SuiteRich, Watcher
 from warpsmith.app.suite.wire import Setup
 from warpsmith.app.suite.words import summary_text
@@ -40,7 +40,11 @@ _STEP_S = 5.0
 NOTHING_VERIFIED, BUDGET_ENDED = 1, 3
 
 
-def run_bench(settings: SuiteSettings, display: Display) -> int:
+More = Callable[[Path], tuple[dict[str, Any], str]]
+"""What else is told of a suite run's folder: names of the document, and lines for a reader."""
+
+
+def run_bench(settings: SuiteSettings, display: Display, more: More | None = None) -> int:
     """Runs the command and shows the result; returns the exit code."""
     refuse_early(settings)
     folder, settings = opened(settings)
@@ -59,7 +63,8 @@ def run_bench(settings: SuiteSettings, display: Display) -> int:
         finally:
             summary = write_files(folder.folder, folder.manifest(), folder.rows, folder.baselines)
         document = _document(folder, schedule, summary)
-        display.result(document, summary_text(document))
+        told, text = more(folder.folder) if more is not None else ({}, "")
+        display.result(document | told, "\n".join(filter(None, (summary_text(document), text))))
         return _exit_code(schedule, summary, heard)
 
 
@@ -68,6 +73,7 @@ def opened(settings: SuiteSettings) -> tuple[SuiteFolder, SuiteSettings]:
     if settings.resume is not None:
         folder = SuiteFolder.open(settings.resume)
         try:
+            refuse_other(settings, folder.manifest().config, settings.resume)
             kept = as_before(settings, folder.manifest().config, settings.resume)
             manifest = folder.manifest()
             if settings.targets:
@@ -82,7 +88,7 @@ def opened(settings: SuiteSettings) -> tuple[SuiteFolder, SuiteSettings]:
             raise
     problems = find_problems(settings.targets, parse_choice(settings.level, settings.ids, settings.filters))
     name = Path(settings.targets[0]).resolve().stem
-    folder = SuiteFolder.create(name, settings.out)
+    folder = SuiteFolder.create(name, settings.out, command="rollout" if settings.rollout else "bench")
     folder.write_manifest(
         SuiteManifest(
             suite_id=folder.folder.name, created=utc_now(), config=settings.config(), problems=problems,

@@ -38,11 +38,11 @@ class SuiteFolder:
         """By key and mode."""
 
     @classmethod
-    def create(cls, name: str, out: Path) -> SuiteFolder:
-        """A new empty folder `<utc>-bench-<name>-<id>` under `out`."""
+    def create(cls, name: str, out: Path, *, command: str = "bench") -> SuiteFolder:
+        """A new empty folder `<utc>-<command>-<name>-<id>` under `out`."""
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         clean = re.sub(r"[^A-Za-z0-9_.]+", "-", name).strip("-.")[:40] or "suite"
-        folder = out / f"{stamp}-bench-{clean}-{secrets.token_hex(3)}"
+        folder = out / f"{stamp}-{command}-{clean}-{secrets.token_hex(3)}"
         with room_needed(folder):
             (folder / RUNS).mkdir(parents=True)
             return cls(folder)

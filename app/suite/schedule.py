@@ -279,6 +279,7 @@ class Schedule:
             seed=settings.seed, home=str(self.folder.home(problem).resolve()),
             resume=str(run.resolve()) if run is not None else None, last=last,
             untimed=self._untimed(problem, ALWAYS) if self._on_gpu else (), baselines=self.baseline_folder,
+            rollout=settings.rollout,
         )  # fmt: skip
 
     async def _tried(self, lane: Lane, problem: SuiteProblem, job: SearchJob) -> Reply:

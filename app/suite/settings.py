@@ -69,6 +69,8 @@ class SuiteSettings:
     resume: Path | None = None
     retry: tuple[str, ...] = ()
     """Ends that are not taken for the last word."""
+    rollout: bool = False
+    """Whether trajectories are collected: every candidate gets the full verdict."""
     given: frozenset[str] = frozenset()
     """Names of the options that the command line gives."""
 
@@ -95,11 +97,22 @@ def refuse_early(settings: SuiteSettings) -> None:
     if (settings.max_cost or 0.0) < (settings.problem_max_cost or 0.0) and settings.max_cost is not None:
         raise UserError(f"--max-cost {settings.max_cost} is less than --problem-max-cost {settings.problem_max_cost}")
     if settings.resume is None and not settings.targets:
-        raise UserError("name the suite: `warpsmith bench FOLDER`, or --resume a suite run")
+        command = "rollout" if settings.rollout else "bench"
+        raise UserError(f"name the suite: `warpsmith {command} FOLDER`, or --resume a suite run")
     if settings.gpus and settings.device == "cpu":
         raise UserError("--gpus names GPUs and --device cpu asks for none: leave one out")
     if len(set(settings.gpus)) != len(settings.gpus):
         raise UserError("--gpus names a GPU twice: each runs one problem at a time anyway")
+
+
+def refuse_other(settings: SuiteSettings, config: Mapping[str, Any], folder: Path) -> None:
+    """UserError where a bench is to go on as a rollout, or the other way round: candidates are judged otherwise."""
+    made = bool(config.get("rollout"))
+    if made != settings.rollout:
+        command = "rollout" if made else "bench"
+        raise UserError(
+            f"{folder} was made by `warpsmith {command}`: go on with `warpsmith {command} --resume {folder}`"
+        )
 
 
 def as_before(settings: SuiteSettings, config: Mapping[str, Any], folder: Path) -> SuiteSettings:

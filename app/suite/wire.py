@@ -63,6 +63,8 @@ class SearchJob(Record):
     """Baselines to time before the first candidate."""
     baselines: str = ""
     """The folder where they are kept."""
+    rollout: bool = False
+    """Whether every candidate gets the full verdict."""
 
 
 class BaselineJob(Record):

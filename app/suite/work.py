@@ -56,6 +56,7 @@ def _settings(job: SearchJob) -> OptimizeSettings:
         problem=job.problem.path, overrides=job.problem.overrides, mode=job.mode, policy=job.policy, budget=job.budget,
         verdicts=job.verdicts, minutes=job.minutes, max_cost=job.max_cost, price=job.price, counters=job.counters,
         seed=job.seed, out=Path(job.home), resume=Path(job.resume) if job.resume else None,
+        rollout=job.rollout,
     )  # fmt: skip
 
 

@@ -32,7 +32,7 @@ def test_a_name_that_is_missing_is_an_error() -> None:
 
 
 def test_every_prompt_has_a_version_of_its_own() -> None:
-    versions = {name: version(name) for name in (*ROLES, "writer", "interpreter")}
+    versions = {name: version(name) for name in (*ROLES, "single", "writer", "interpreter")}
     assert len(set(versions.values())) == len(versions)
     assert all(found.startswith(f"{name}@") for name, found in versions.items())
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
 from llm.real import model_file
+from support.command import command
 from train.test_logprobs import written
 from train.test_trainer import lines
 from train.toy import ToyTask, live, settings
@@ -33,3 +35,14 @@ def test_the_mean_percentile_rises_in_twenty_updates(tmp_path: Path) -> None:
     trainer.close()
     again = load_policy(model.model_copy(update={"adapter": ended.policy}))
     assert torch.equal(torch.cat(again.scored(replies)), trained)
+
+
+@pytest.mark.slow
+def test_the_example_trains_on_a_recorded_table_and_is_looked_at_on_another(tmp_path: Path) -> None:
+    example = Path(__file__).parents[2] / "examples" / "train_smollm2.toml"
+    done = command("train", example, "--model", model_file(), "--json", "--quiet", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["step"], found["held_out"]) == (20, ["table:convolution_A100"])
+    updates = [line["percentile/mean"] for line in lines(tmp_path / found["training"]) if "percentile/mean" in line]
+    assert sum(updates[-5:]) / 5 >= sum(updates[:3]) / 3 + 0.1

@@ -1,0 +1,1 @@
+"""The commands `train` and `rollout`: their settings, who judges, and what they show."""

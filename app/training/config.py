@@ -1,0 +1,162 @@
+"""The TOML document of `warpsmith train`: the trainer's settings, and the tables `tasks`, `held_out` and `rewards`."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError
+
+from warpsmith.kernels.errors import UserError
+from warpsmith.kernels.records import Record
+from warpsmith.rl.rewards.settings import RewardSettings, settings_of
+from warpsmith.rl.train.settings import TrainSettings, train_settings
+
+CONFIG = "config.json"
+"""The document in a training's folder, with absolute paths."""
+
+
+class TaskSection(Record):
+    """What is asked, in `[tasks]` and `[held_out]`."""
+
+    tables: tuple[str, ...] = ()
+    """Recorded tables: files, or folders of some."""
+    problems: tuple[str, ...] = ()
+    """As `bench` takes them: folders, list files, problems. Judged in full on the device."""
+    trajectories: tuple[str, ...] = ()
+    """Folders with runs, as `rollout` makes them; of the stages rft and offline."""
+    agents: Literal["roles", "single"] = "roles"
+    """Of problems: a question for each role, or one for an agent that sets all slots."""
+    random: Annotated[int, Field(ge=0)] = 64
+    """Verified random candidates of a task that replies are held against (`percentile`); 0: none."""
+    device: Literal["auto", "gpu", "cpu"] = "auto"
+    arch: str | None = None
+    jobs: Annotated[int, Field(ge=1)] | None = None
+    """Compilers and emulator workers."""
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """A whole document, checked."""
+
+    train: TrainSettings
+    tasks: TaskSection
+    held_out: TaskSection | None
+    rewards: RewardSettings
+    document: dict[str, Any]
+    """What stands for it in the training's folder."""
+
+
+def read_config(path: Path, *, model: Path | None = None, steps: int | None = None) -> TrainConfig:
+    """From a TOML file; paths in it are of its folder, or of the current one. `model` and `steps` stand for what it
+    says. UserError names file, field and remedy."""
+    try:
+        given = tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise UserError(
+            f"{path}: no such file; docs/training.md shows one, examples/train_smollm2.toml is one"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read ({error}); name a TOML file") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{path} is no TOML: {error}") from None
+    return config_of(_with_places(given, path.resolve().parent), str(path), model=model, steps=steps)
+
+
+def kept_config(folder: Path, *, model: Path | None = None, steps: int | None = None) -> TrainConfig:
+    """Of a training that is gone on with. UserError where the folder is none."""
+    path = folder / CONFIG
+    if not path.is_file():
+        raise UserError(
+            f"--resume {folder}: no training (it lacks {CONFIG}); name a folder that `warpsmith train` made"
+        )
+    try:
+        given = json.loads(path.read_text())
+    except ValueError as error:
+        raise UserError(f"{path} is no JSON ({error}); begin a new training without --resume") from None
+    return config_of(given, str(path), model=model, steps=steps)
+
+
+def config_of(given: dict[str, Any], where: str, *, model: Path | None = None, steps: int | None = None) -> TrainConfig:
+    """From a parsed document."""
+    if model is not None:
+        table = given.get("model")
+        # Anything but a table is told of below, by its name.
+        given = given | {"model": ({} if table is None else table) | {"path": str(model.resolve())}}
+    if steps is not None:
+        given = given | {"steps": steps}
+    own = {name: given[name] for name in ("tasks", "held_out", "rewards") if name in given}
+    for name, table in own.items():
+        if not isinstance(table, dict):
+            raise UserError(f"{where}: {name} is a table: write [{name}]")
+    train = train_settings({name: value for name, value in given.items() if name not in own}, where)
+    tasks = _section(own.get("tasks", {}), "tasks", where)
+    held_out = _section(own["held_out"], "held_out", where) if "held_out" in own else None
+    rewards = _rewards(own.get("rewards", {}), where)
+    _check(train, tasks, held_out, where)
+    return TrainConfig(train, tasks, held_out, rewards, given)
+
+
+def _rewards(table: dict[str, Any], where: str) -> RewardSettings:
+    try:
+        return settings_of(table)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
+
+
+def _section(table: dict[str, Any], name: str, where: str) -> TaskSection:
+    try:
+        return TaskSection.model_validate(table)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, (name, *first["loc"])))
+        known = ", ".join(TaskSection.model_fields)
+        remedy = f"; there are {known}" if first["type"] == "extra_forbidden" else ""
+        raise UserError(f"{where}: {place}: {first['msg']}{remedy}") from None
+
+
+def _check(train: TrainSettings, tasks: TaskSection, held_out: TaskSection | None, where: str) -> None:
+    """What does not go together."""
+    if train.stage == "offline" and not tasks.trajectories:
+        raise UserError(
+            f'{where}: stage "offline" trains on what was collected: write trajectories = ["runs/..."] under [tasks]'
+        )
+    if train.stage == "online" and tasks.trajectories:
+        raise UserError(f'{where}: tasks.trajectories: stage "online" asks live: write stage = "rft" or "offline"')
+    if tasks.trajectories and (tasks.tables or tasks.problems):
+        raise UserError(f"{where}: [tasks] names trajectories and live tasks: leave one of them out")
+    if not (tasks.tables or tasks.problems or tasks.trajectories):
+        raise UserError(f'{where}: nothing to train on: write tables = ["DIR"] or problems = ["FILE.py"] under [tasks]')
+    if held_out is not None and held_out.trajectories:
+        raise UserError(f"{where}: held_out.trajectories: held-out tasks are asked live; write tables or problems")
+    if held_out is not None and not (held_out.tables or held_out.problems):
+        raise UserError(f"{where}: [held_out] names no task: write tables or problems, or leave it out")
+
+
+def _with_places(given: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The document with absolute paths, so that a training goes on from anywhere."""
+    found = dict(given)
+    if isinstance(found.get("model"), dict):
+        model = dict(found["model"])
+        for name in ("path", "adapter"):
+            if isinstance(model.get(name), str):
+                model[name] = _place(model[name], folder)
+        found["model"] = model
+    for section in ("tasks", "held_out"):
+        if isinstance(found.get(section), dict):
+            table = dict(found[section])
+            for name in ("tables", "problems", "trajectories"):
+                if isinstance(table.get(name), list):
+                    table[name] = [_place(one, folder) if isinstance(one, str) else one for one in table[name]]
+            found[section] = table
+    return found
+
+
+def _place(text: str, folder: Path) -> str:
+    """Beside the document where it is there, else below the current folder."""
+    path = Path(text).expanduser()
+    head = Path(str(path).partition(":")[0])
+    return str(folder / path) if (folder / head).exists() else str(path.absolute())

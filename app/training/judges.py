@@ -1,0 +1,122 @@
+"""Who judges candidates of a training: an evaluator for each problem, on an event loop of a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from warpsmith.agents.resources import PolicyResources, problem_text
+from warpsmith.agents.space import SpecSpace
+from warpsmith.app.audit import audit_problem
+from warpsmith.app.display import Display
+from warpsmith.app.report_space import space_document
+from warpsmith.app.suite.folder import newest_run
+from warpsmith.app.suite.records import SuiteProblem
+from warpsmith.app.training.config import TaskSection
+from warpsmith.app.workbench import Bench, open_bench, open_run, roof_for, specs_of, write_manifest
+from warpsmith.kernels.errors import NotYetError, UserError
+from warpsmith.kernels.family import KernelSpec
+from warpsmith.kernels.records import Candidate, Outcome
+from warpsmith.rl.rewards.settings import RewardSettings
+from warpsmith.rl.tasks.live import LiveProblem, ProblemTask
+from warpsmith.tools.evaluate import Evaluator
+from warpsmith.tools.runs.store import RunStore
+
+
+class Judges:
+    """Use as a context manager. Verdicts are kept below the training's folder, a run for each problem: a training that
+    goes on looks them up."""
+
+    def __init__(self, folder: Path, rewards: RewardSettings, seed: int, display: Display) -> None:
+        self._folder, self._rewards, self._seed, self._display = folder, rewards, seed, display
+        self._stack = contextlib.ExitStack()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="judge", daemon=True)
+        self.devices: set[str] = set()
+        """Where candidates are judged, as in `verified_on`."""
+        self._opened: dict[str, tuple[LiveProblem, PolicyResources]] = {}
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._stack.close()
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    def tasks(self, problem: SuiteProblem, section: TaskSection) -> list[ProblemTask]:
+        """The tasks of a problem. UserError where it cannot be judged here."""
+        name = problem.key
+        if name not in self._opened:
+            self._display.phase(f"{name}: judging its first kernel")
+            try:
+                self._opened[name] = self._open(problem, section)
+            except NotYetError as error:
+                raise UserError(f"{name}: {error}; leave the problem out") from None
+        live, resources = self._opened[name]
+        return live.tasks(section.agents, resources, section.random)
+
+    def _open(self, problem: SuiteProblem, section: TaskSection) -> tuple[LiveProblem, PolicyResources]:
+        bench = open_bench(
+            problem.path, device=section.device, arch=section.arch, overrides=problem.overrides, inputs=None,
+            mode="eval", jobs=section.jobs,
+        )  # fmt: skip
+        self._stack.enter_context(bench.compiler)
+        spec = cheapest(specs_of(bench))
+        specs = {spec.family.name: spec}
+        store = self._stack.enter_context(self._store(problem, bench, specs))
+        evaluator = bench.evaluator(specs, store, roof_for(specs, bench.machine))
+        self._run(evaluator.__aenter__())
+        self._stack.callback(lambda: self._run(evaluator.__aexit__(None, None, None)))
+        self._run(audit_problem(evaluator, store, self._display))
+        self.devices.add(bench.machine.label)
+        text = problem_text(bench.plan(), bench.graph, bench.floor_us or 0.0)
+        resources = PolicyResources(_nobody, lambda kind, data: None, bench.machine.model, text)
+        live = LiveProblem(problem.key, spec, self._judge(evaluator), self._rewards)
+        return live, resources
+
+    def _store(self, problem: SuiteProblem, bench: Bench, specs: dict[str, KernelSpec]) -> RunStore:
+        home = self._folder / "judged" / problem.key
+        if (before := newest_run(home)) is not None:
+            return open_run(before, bench)
+        store = RunStore.create(problem.key, home)
+        config = {"problem": bench.problem.ref.model_dump(mode="json"), "policy": "train",
+                  "space": space_document(specs, bench.machine.model)}  # fmt: skip
+        write_manifest(store, bench, config, self._seed)
+        return store
+
+    def _judge(self, evaluator: Evaluator) -> Callable[[Sequence[Candidate]], Sequence[Outcome]]:
+        def judge(candidates: Sequence[Candidate]) -> Sequence[Outcome]:
+            found: Sequence[Outcome] = self._run(evaluator.evaluate(candidates, level="full"))
+            return found
+
+        return judge
+
+    def _run(self, work: Any) -> Any:
+        """Waits for it on the judges' loop; an interrupt here cancels it there."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+
+def cheapest(specs: dict[str, KernelSpec]) -> KernelSpec:
+    """The space whose sensible kernel the cost model has as the cheapest: what a search begins with."""
+    spaces = [SpecSpace(spec) for spec in specs.values()]
+    costs = [space.estimate(space.sensible()) for space in spaces]
+    known = [(cost, place) for place, cost in enumerate(costs) if cost is not None]
+    return spaces[min(known)[1] if known else 0].spec
+
+
+def _nobody(address: Any) -> Any:
+    raise ValueError("questions are answered by the model that is trained")

@@ -1,0 +1,1 @@
+"""Tasks of a training: recorded tables, problems judged live, and what rollouts collected."""

@@ -1,0 +1,134 @@
+"""A problem as tasks: replies become candidates, and the judge's full check says what came of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from warpsmith.agents.llm.records import Message
+from warpsmith.agents.resources import PolicyResources
+from warpsmith.agents.space import SpecSpace
+from warpsmith.kernels.errors import UserError
+from warpsmith.kernels.family import KernelSpec
+from warpsmith.kernels.records import Candidate, Failure, Outcome, content_hash
+from warpsmith.kernels.slots import Values
+from warpsmith.rl.rewards.settings import RewardSettings
+from warpsmith.rl.tasks.questions import Question, one_question, role_questions
+from warpsmith.rl.tasks.scoring import random_values, scored, verified_costs
+from warpsmith.rl.train.sampler import seed_of
+from warpsmith.rl.train.task import Scored
+
+Judge = Callable[[Sequence[Candidate]], Sequence[Outcome]]
+"""`evaluate` at level full, from any thread; outcomes in the order of the candidates."""
+Agents = Literal["roles", "single"]
+_SPARE = 4
+"""Random combinations that are drawn for each verified one that is wanted."""
+
+
+@dataclass
+class LiveProblem:
+    """What the tasks of one problem share: the space, its base, and the costs of random candidates."""
+
+    name: str
+    spec: KernelSpec
+    judge: Judge
+    rewards: RewardSettings
+    _space: SpecSpace = field(init=False)
+    _yardsticks: dict[int, tuple[float, ...]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._space = SpecSpace(self.spec)
+        self.base: Values = self._space.sensible()
+        (self.incumbent,) = self.outcomes([self.base])
+        if self.incumbent.status != "ok":
+            failure = self.incumbent.failure
+            raise UserError(
+                f"{self.name}: its first kernel does not pass ({self.incumbent.status}: "
+                f"{failure.message if failure else 'no reason is known'}), so there is nothing to start from; leave "
+                "the problem out, or make it smaller with a list file's NAME=LITERAL"
+            )
+
+    def tasks(self, agents: Agents, resources: PolicyResources, random: int) -> list[ProblemTask]:
+        """One for each role that has a choice, or one for an agent that sets all slots. `random`: verified random
+        candidates that replies are held against; 0: none."""
+        if agents == "single":
+            return [ProblemTask(self, one_question(self._space, resources), random)]
+        questions = role_questions(self._space, self.base, self.incumbent, resources)
+        if not questions:
+            raise UserError(f"{self.name}: no role has anything to choose at this size; leave the problem out")
+        return [ProblemTask(self, one, random) for one in questions]
+
+    def outcomes(self, wanted: Sequence[Values | None]) -> list[Outcome]:
+        """In order. Combinations that cannot run are rejected without being built."""
+        found: list[Outcome | None] = [self._refused(values) for values in wanted]
+        built = [
+            (place, self.spec.emit(values))
+            for place, (values, refused) in enumerate(zip(wanted, found, strict=True))
+            if refused is None and values is not None
+        ]
+        judged = self.judge([candidate for _, candidate in built]) if built else []
+        for (place, _), outcome in zip(built, judged, strict=True):
+            found[place] = outcome
+        return [one for one in found if one is not None]
+
+    def yardstick(self, count: int) -> tuple[float, ...]:
+        """Costs in us of so many verified random candidates: the same ones for all roles and whatever the training's
+        seed. Judged when they are first asked for."""
+        with self._lock:
+            if count not in self._yardsticks:
+                drawn = random_values(self._space, _SPARE * count, seed_of("yardstick", self.name) % 2**63)
+                self._yardsticks[count] = verified_costs(drawn, self.outcomes, self.rewards, count)
+            return self._yardsticks[count]
+
+    def _refused(self, values: Values | None) -> Outcome | None:
+        invalid = self._space.check(values) if values is not None else None
+        if values is not None and invalid is None:
+            return None
+        message = invalid.message if invalid is not None else "the reply is not of its form"
+        return Outcome(
+            candidate=content_hash([self.name, values])[:16], problem_hash=content_hash(self.name), status="rejected",
+            family=self.spec.family.name, slots=values or {}, provenance="own",
+            failure=Failure(stage="rules", message=message, kind=invalid.kind if invalid is not None else "form"),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ProblemTask:
+    """One question about a problem."""
+
+    problem: LiveProblem
+    question: Question
+    random: int
+
+    @property
+    def name(self) -> str:
+        """Of problem and role."""
+        return f"{self.problem.name}:{self.question.role}"
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """As a search by a local model asks."""
+        return self.question.messages
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The legal values of the role's slots."""
+        return dict(self.question.schema)
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        """None: code slots stay as they are."""
+        return ()
+
+    def score(self, replies: Sequence[str]) -> list[Scored]:
+        """By the full check, against the base."""
+        problem = self.problem
+        outcomes = problem.outcomes([self.question.values(text) for text in replies])
+        yardstick = problem.yardstick(self.random) if self.random else ()
+        return [
+            scored(one, problem.rewards, yardstick, base_us=problem.incumbent.cost_us, incumbent=problem.incumbent)
+            for one in outcomes
+        ]

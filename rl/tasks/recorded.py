@@ -1,0 +1,103 @@
+"""A recorded table as a task: one reply sets all slots, and the table says what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from warpsmith.agents.llm.records import Message
+from warpsmith.agents.recorded import TableSpace
+from warpsmith.agents.resources import NO_REGION, PolicyResources
+from warpsmith.kernels.device import model_for
+from warpsmith.kernels.family import Invalid
+from warpsmith.kernels.records import Failure, Outcome, Quantiles, Status, content_hash
+from warpsmith.kernels.slots import Values
+from warpsmith.rl.rewards.settings import RewardSettings
+from warpsmith.rl.tasks.questions import Question, one_question
+from warpsmith.rl.tasks.scoring import scored
+from warpsmith.rl.train.sampler import seed_of
+from warpsmith.rl.train.task import Scored
+from warpsmith.tools.tables.table import Entry, Table
+
+_STATUS: dict[str, Status] = {
+    "rules": "rejected", "compile": "compile_error", "emulate": "not_measured", "launch": "launch_error",
+    "verify": "wrong", "time": "not_measured", "infrastructure": "infrastructure_error",
+}  # fmt: skip
+_QUANTILES_OF_HALF = 2.563103 / (2 * 1.959964 * 1.2533141)
+"""Half of the distance between the 10 % and the 90 % quantile of a sample, over half of its median's 95 % interval."""
+
+
+@dataclass(frozen=True)
+class TableTask:
+    """Choose a configuration. Nothing of the table is told but its parameters and their values."""
+
+    table: Table
+    rewards: RewardSettings
+    random: int
+    """Recorded configurations that verified ones are held against; 0: none."""
+    _question: Question = field(init=False, repr=False)
+    _yardstick: tuple[float, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # The question names no device: a foreign table does not say where it was recorded.
+        resources = PolicyResources(_nobody, lambda kind, data: None, model_for("sm_90"), NO_REGION)
+        object.__setattr__(self, "_question", one_question(TableSpace(self.table), resources))
+        costs = sorted(entry.cost_us for entry in self.table.entries.values() if entry.cost_us is not None)
+        rng = np.random.default_rng(seed_of("yardstick", self.table.name) % 2**63)
+        chosen = rng.choice(len(costs), min(self.random, len(costs)), replace=False)
+        object.__setattr__(self, "_yardstick", tuple(costs[int(at)] for at in chosen))
+
+    @property
+    def name(self) -> str:
+        """The table's."""
+        return f"table:{self.table.name}"
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """The slots and their values."""
+        return self._question.messages
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """One value for each slot."""
+        return dict(self._question.schema)
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        """None."""
+        return ()
+
+    def score(self, replies: Sequence[str]) -> list[Scored]:
+        """By what was recorded; a combination that was not is one that cannot run."""
+        outcomes = [recorded_outcome(self.table, self._question.values(text)) for text in replies]
+        return [scored(one, self.rewards, self._yardstick, base_us=self.table.optimum_us) for one in outcomes]
+
+
+def recorded_outcome(table: Table, values: Values | None) -> Outcome:
+    """What a table says of a configuration, as the judge would say it: the recorded times stand for a full verdict."""
+    key = tuple(values[slot.name] for slot in table.slots) if values is not None else ()
+    common: dict[str, Any] = {
+        "candidate": content_hash([table.name, list(key)])[:16], "problem_hash": content_hash(table.name),
+        "slots": values or {}, "family": table.name, "verified_on": f"table:{table.name}", "provenance": "own",
+    }  # fmt: skip
+    entry = table.entries.get(key)
+    if entry is None:
+        missing = Invalid((), "shape", "no such configuration was recorded").message
+        return Outcome(status="rejected", failure=Failure(stage="rules", message=missing), **common)
+    if entry.cost_us is None:
+        failure = entry.failure or Failure(stage="launch", message="it failed when it was recorded")
+        return Outcome(status=_STATUS[failure.stage], failure=failure, **common)
+    return Outcome(status="ok", time_us=_times(entry, entry.cost_us), **common)
+
+
+def _times(entry: Entry, cost: float) -> Quantiles:
+    """Quantiles whose median has the recorded interval."""
+    half = entry.margin * cost * _QUANTILES_OF_HALF
+    return Quantiles(p10=max(cost - half, 0.0), p50=cost, p90=cost + half, n=1)
+
+
+def _nobody(address: Any) -> Any:
+    raise ValueError("a table's question is answered by the model that is trained")

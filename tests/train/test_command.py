@@ -1,0 +1,146 @@
+"""`warpsmith train` and `warpsmith rollout` through the command, with a model that takes no time."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.command import forked
+from support.problems import problem
+
+from warpsmith.app.display import QuietDisplay
+from warpsmith.app.training.command import TrainCommand, run_train
+
+TABLE = "block_size_x,tile_size,use_shmem,status,time_ms\n" + "".join(
+    f"{block},{tile},{shared},{'ok' if (block, shared) != (512, 1) else 'compile'},"
+    f"{0.01 * (1 + 0.4 * abs(at - 1) + 0.3 * abs(tile.bit_length() - 3) + 0.5 * shared):.5f}\n"
+    for at, block in enumerate((32, 64, 128, 256, 512))
+    for tile in (1, 2, 4, 8)
+    for shared in (0, 1)
+)
+"""Best at 64, 4, 0; shared memory fails with 512 threads."""
+
+
+def warpsmith(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    return forked(words, folder, os.environ | {"WARPSMITH_CACHE": str(folder / "cache")})
+
+
+def document(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    """What `--json` printed."""
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.fixture
+def written(tmp_path: Path, folder: Path) -> Any:
+    """Writes a document of the tiny model; keywords are its tables and top-level settings, as TOML."""
+    (tmp_path / "table.csv").write_text(TABLE)
+
+    def write(**more: str) -> Path:
+        parts = {
+            "top": "steps = 10\nlearning_rate = 1e-2\nmax_grad_norm = 1.0\neval_every = 10\neval_samples = 32\n",
+            "model": f'path = "{folder}"\ndevice = "cpu"\nlora = {{ rank = 8, alpha = 16.0 }}\n',
+            "loss": "length = 4.0\n", "sampling": "group_size = 16\nexplore = 0.1\n",
+            "tasks": 'tables = ["table.csv"]\n', "held_out": 'tables = ["table.csv"]\n',
+        } | more  # fmt: skip
+        path = tmp_path / "train.toml"
+        path.write_text("".join(f"[{name}]\n{text}" if name != "top" else text for name, text in parts.items() if text))
+        return path
+
+    return write
+
+
+def test_a_model_learns_a_recorded_table_through_the_command_and_goes_on(tmp_path: Path, written: Any) -> None:
+    done = document(warpsmith(tmp_path, "train", written(), "--json", "--quiet"))
+    first, last = done["evaluations"]
+    assert (first["step"], last["step"], done["step"], done["stop"]) == (0, 10, 10, "steps")
+    assert last["eval/percentile"] >= first["eval/percentile"] + 0.2
+    folder = tmp_path / done["training"]
+    assert (tmp_path / done["policy"] / "adapter_config.json").is_file()
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    # In this process, which has made the imports.
+    assert run_train(TrainCommand(config=None, resume=folder, steps=11), QuietDisplay()) == 0
+    assert json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])["step"] == 11
+    assert (folder / "metrics.jsonl").read_text().splitlines()[: len(lines)] == lines
+    other = warpsmith(tmp_path, "train", written(rewards="margin = 0.1\n"), "--resume", folder)
+    assert other.returncode == 2
+    assert "[rewards] differs" in other.stderr
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"top": "learning = 1\n"}, "learning"),
+        ({"tasks": 'tabels = ["table.csv"]\n'}, "tasks.tabels"),
+        ({"tasks": ""}, "nothing to train on"),
+        ({"tasks": 'tables = ["nowhere"]\n'}, "nowhere"),
+        ({"rewards": "margn = 0.1\n"}, "margn"),
+        ({"model": 'path = "nowhere"\n'}, "model.path"),
+        ({"top": 'stage = "offline"\n'}, "trajectories"),
+        ({"top": "steps = \n"}, "no TOML"),
+    ],
+)
+def test_documents_that_cannot_be_used_say_what_to_write(
+    tmp_path: Path, written: Any, more: dict[str, str], words: str
+) -> None:
+    done = warpsmith(tmp_path, "train", written(**more))
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.glob("runs/*"))
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+def test_a_rollout_is_judged_in_full_and_is_what_training_reads(tmp_path: Path, folder: Path, written: Any) -> None:
+    (tmp_path / "relu.py").write_text(problem("torch.relu(x) * x.sum(1, keepdim=True)"))
+    words = ("relu.py", "--policy", f"local:{folder}?device=cpu", "--budget", "9", "--device", "cpu", "--workers", "1")
+    done = document(warpsmith(tmp_path, "rollout", *words, "--json"))
+    suite = tmp_path / done["suite"]
+    facts = done["trajectories"]
+    assert (facts["candidates"], facts["screened"], done["evaluations"]) == (9, 0, 9)
+    assert facts["with_tokens"] == facts["replies"] > 0
+    assert facts["groups"].get("used")
+    files = [suite / "suite.json", *suite.glob("runs/*/*/manifest.json")]
+    assert [json.loads(file.read_text())["config"]["rollout"] for file in files] == [True, True]
+    other = warpsmith(tmp_path, "bench", "--resume", suite)
+    assert other.returncode == 2
+    assert "warpsmith rollout --resume" in other.stderr
+    for stage, loss in (("offline", "dr_grpo"), ("rft", "sft")):
+        path = written(
+            top=f'stage = "{stage}"\nsteps = 2\n', loss=f'name = "{loss}"\n', held_out="", sampling="group_size = 4\n",
+            tasks=f'trajectories = ["{suite}"]\n',
+        )  # fmt: skip
+        trained = document(warpsmith(tmp_path, "train", path, "--json"))
+        assert trained["step"] == 2
+        assert trained["figures"]["grad_norm"] > 0, stage
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+def test_a_problem_is_judged_live_and_a_training_that_goes_on_judges_nothing_twice(
+    tmp_path: Path, written: Any
+) -> None:
+    (tmp_path / "relu.py").write_text(problem("torch.relu(x) * x.sum(1, keepdim=True)"))
+    path = written(
+        top="steps = 1\neval_every = 1\neval_samples = 2\n", sampling="group_size = 4\n",
+        tasks='problems = ["relu.py"]\ndevice = "cpu"\njobs = 1\nrandom = 2\n',
+    )  # fmt: skip
+    done = document(warpsmith(tmp_path, "train", path, "--json"))
+    assert 0 < done["figures"]["verified"] <= 1
+    assert 0 <= done["figures"]["percentile/mean"] <= 1
+    folder = tmp_path / done["training"]
+    (results,) = folder.glob("judged/relu/*/results.jsonl")
+    before = [json.loads(line) for line in results.read_text().splitlines()]
+    assert "screened" not in {one["status"] for one in before}
+    assert {one["verified_on"] for one in before if one["status"] == "ok"} == {"emulator:sm_90"}
+    again = document(warpsmith(tmp_path, "train", path, "--resume", folder, "--steps", "2", "--json"))
+    assert (again["step"], again["training"]) == (2, str(folder))
+    after = [json.loads(line)["candidate"] for line in results.read_text().splitlines()]
+    assert after[: len(before)] == [one["candidate"] for one in before]
+    assert len(set(after)) == len(after)
