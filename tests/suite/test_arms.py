@@ -82,9 +82,9 @@ def test_policies_and_a_kernel_written_by_hand_on_one_problem(tmp_path: Path) ->
         ((), "on what?"),
         (("soft.py", "--tables", "."), "two comparisons"),
         (("soft.py", "--versus", "luck"), "unknown policy"),
-        (("--resume", "."), "is no comparison"),
-        (("soft.py", "--at", "none"), "numbers of evaluations"),
-        (("soft.py", "--against", "."), "named like a problem"),
+        pytest.param(("--resume", "."), "is no comparison", marks=pytest.mark.slow),
+        pytest.param(("soft.py", "--at", "none"), "numbers of evaluations", marks=pytest.mark.slow),
+        pytest.param(("soft.py", "--against", "."), "named like a problem", marks=pytest.mark.slow),
     ],
 )
 def test_bad_flags_name_the_remedy(tmp_path: Path, words: tuple[str, ...], says: str) -> None:
