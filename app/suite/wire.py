@@ -25,7 +25,7 @@ class Setup(Record):
     capped: bool = False
     """Whether models may cost so much and no more: their prices must be known then."""
     seats: int = 1
-    """So many problems are judged on one GPU at once."""
+    """So many parts has one GPU's memory; a problem takes as many as judging it needs."""
     lanes: int = 1
     """So many lanes use one GPU."""
 
