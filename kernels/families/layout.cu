@@ -41,27 +41,22 @@ constexpr bool PACKED_${operand.label} = ${operand.packed};
                     }
                 }
 //% endmacro
+//% macro sweep(loads, along, across, reading)
+#pragma unroll
+            for (int item = 0; item < ITEMS; ++item) {
+                const int element = ((batch * ITEMS + item) * BLOCK + (int)threadIdx.x) * VECTOR;
+                const Index ${along.name}_at = ${along.first} + element % ${along.tile};
+                const Index ${across.name}_at = ${across.first} + element / ${along.tile};
+//% for load in loads
+${reading(load, along, across)}
+//% endfor
+            }
+//% endmacro
 //% macro fetch(loads, along, across)
         if (whole) {
-#pragma unroll
-            for (int item = 0; item < ITEMS; ++item) {
-                const int element = ((batch * ITEMS + item) * BLOCK + (int)threadIdx.x) * VECTOR;
-                const Index ${along.name}_at = ${along.first} + element % ${along.tile};
-                const Index ${across.name}_at = ${across.first} + element / ${along.tile};
-//% for load in loads
-${read(load, along, across)}
-//% endfor
-            }
+${sweep(loads, along, across, read)}
         } else {
-#pragma unroll
-            for (int item = 0; item < ITEMS; ++item) {
-                const int element = ((batch * ITEMS + item) * BLOCK + (int)threadIdx.x) * VECTOR;
-                const Index ${along.name}_at = ${along.first} + element % ${along.tile};
-                const Index ${across.name}_at = ${across.first} + element / ${along.tile};
-//% for load in loads
-${read_edge(load, along, across)}
-//% endfor
-            }
+${sweep(loads, along, across, read_edge)}
         }
 //% endmacro
 //% macro write(store, along, across)
