@@ -223,3 +223,25 @@ def test_too_large_for_the_emulator_names_the_remedy(tmp_path):
     session = Session(loaded, ScriptedBackend({"k": softmax}), 1 << 28)
     with pytest.raises(UserError, match="--set"):
         verify(session, problems.plan("in0", "out0"), problems.compiled(), level="quick")
+
+
+class Short(Session):
+    """Has no memory for outputs when it is first asked."""
+
+    asked = 0
+
+    def outputs(self, layouts):
+        Short.asked += 1
+        if Short.asked == 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return super().outputs(layouts)
+
+
+def test_where_memory_falls_short_everything_is_given_up_and_tried_once_more(tmp_path):
+    Short.asked = 0
+    session = Short(problems.problem(tmp_path, problems.SOFTMAX), ScriptedBackend({"k": softmax}), 1 << 28)
+    report, _ = verify(session, problems.plan("in0", "out0"), problems.compiled(), level="quick")
+    assert report.ok, report.failure
+    assert report.checks == 2
+    # The first kind of inputs is judged anew after the failure.
+    assert Short.asked == 3
