@@ -122,6 +122,41 @@ class NullEvaluator:
         }
 
 
+class PassesOnce:
+    """A session of a judge with a hole, around one of a sound judge: what has a planted value passes in the first
+    session that judges it, whenever that one is asked, and fails as planted in all others that share `seen`."""
+
+    def __init__(
+        self, inner: EvaluatorLike, planted: Sequence[PlantedFailure], seen: dict[str, int] | None = None
+    ) -> None:
+        self.inner = inner
+        self.planted = tuple(planted)
+        self.seen = seen if seen is not None else {}
+        """Candidate -> sessions that gave a full verdict on it."""
+        self._told: dict[str, Outcome] = {}
+
+    async def evaluate(self, candidates: Sequence[Candidate], *, level: Level) -> list[Outcome]:
+        """What the sound judge says, but for what is planted."""
+        found = await self.inner.evaluate(candidates, level=level)
+        return [self._one(candidate, outcome, level) for candidate, outcome in zip(candidates, found, strict=True)]
+
+    def _one(self, candidate: Candidate, outcome: Outcome, level: Level) -> Outcome:
+        if level == "screen" or not outcome.correct:
+            return outcome
+        if candidate.id not in self._told:
+            before = self.seen.get(candidate.id, 0)
+            self.seen[candidate.id] = before + 1
+            self._told[candidate.id] = self._planted(candidate, outcome) if before else outcome
+        return self._told[candidate.id]
+
+    def _planted(self, candidate: Candidate, outcome: Outcome) -> Outcome:
+        for one in self.planted:
+            if candidate.values.get(one.slot) == one.value:
+                failure = Failure(stage=one.stage, message=one.message, slot=one.slot, kind=one.kind)
+                return outcome.model_copy(update={"status": one.status, "failure": failure})
+        return outcome
+
+
 class NullCompiler:
     """Reports without compiling: sources that hold `#error` fail, others have made-up resources."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -12,14 +12,12 @@ from warpsmith.agents.policy import Kind, Trial
 from warpsmith.agents.ranks import rank_scores
 from warpsmith.agents.slots.layout import Bools, Floats, Ints, Layout
 from warpsmith.agents.slots.sampling import role_entropy
-from warpsmith.agents.slots.update import Adam, Batch, StepSettings, improved
+from warpsmith.agents.slots.settings import LearnSettings
+from warpsmith.agents.slots.update import Adam, Batch, improved
 from warpsmith.agents.slots.weights import Weights, log_chosen, logits, probabilities
 
 REFINE_FROM = 16
 """Trials before a role acts alone in a refine round: until then where the best lies says little."""
-
-Noise = Literal["targeted", "uniform", "none"]
-"""Who is disturbed on a plateau: the role that has settled most or whose turn it is, everybody, nobody."""
 
 
 class Worth(Protocol):
@@ -33,22 +31,6 @@ def ranked(layout: Layout, choices: Ints, acted: Bools, trials: Sequence[Trial])
     """GRPO: each decision of a trial earns the trial's rank in the group."""
     scores = rank_scores([t.cost for t in trials], [t.margin for t in trials])
     return np.repeat(scores[:, None], len(layout.sizes), axis=1)
-
-
-@dataclass(frozen=True, slots=True)
-class LearnSettings:
-    """How a slot policy learns while it searches."""
-
-    group: int = 8
-    """New trials that an update waits for."""
-    replay: int = 24
-    """Earlier trials beside them: half the best, half drawn from all. Zero: on-policy alone."""
-    noise: float = 0.05
-    """Share of the uniform distribution in every decision."""
-    plateau_noise: float = 0.4
-    """The same for who is disturbed in an escape round."""
-    disturb: Noise = "targeted"
-    step: StepSettings = field(default_factory=StepSettings)
 
 
 @dataclass(frozen=True, slots=True)

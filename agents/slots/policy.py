@@ -15,8 +15,9 @@ from warpsmith.agents.policy import Proposal, Request, Trial, proposal
 from warpsmith.agents.pool import candidates
 from warpsmith.agents.repair import mend
 from warpsmith.agents.slots.layout import Bools, Floats, Ints, Layout, View
-from warpsmith.agents.slots.learner import Learner, LearnSettings, Worth, ranked
+from warpsmith.agents.slots.learner import Learner, Worth, ranked
 from warpsmith.agents.slots.sampling import draw
+from warpsmith.agents.slots.settings import LearnSettings
 from warpsmith.agents.slots.specialist import Specialist, nearest, read_specialists, warm
 from warpsmith.agents.space import Grid, Point, SearchSpace
 from warpsmith.kernels.slots import Values
@@ -58,7 +59,8 @@ class SlotPolicy:
     name: str = "slots"
     view: View = "all"
     """Where no specialist says it."""
-    settings: LearnSettings = field(default_factory=LearnSettings)
+    settings: LearnSettings | None = None
+    """None: as the specialist says, else the defaults."""
     worth: Callable[[], Worth] = _grpo
     """Makes the rule of advantages for a search."""
     _under: _Under = field(default_factory=_Under, repr=False, compare=False)
@@ -101,7 +103,8 @@ class SlotPolicy:
     def _new(self, space: SearchSpace) -> Learner:
         start = nearest(self.specialists, space)
         layout = Layout(Grid(space), self.view if start is None else start.view)
-        return Learner(layout, warm(layout, start), self.settings, self.worth())
+        learn = self.settings or (start.learn if start is not None else None) or LearnSettings()
+        return Learner(layout, warm(layout, start), learn, self.worth())
 
 
 def slot_policy(name: str) -> SlotPolicy:

@@ -11,6 +11,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from warpsmith.agents.slots.layout import Layout, View
+from warpsmith.agents.slots.settings import LearnSettings
 from warpsmith.agents.slots.weights import Weights, zeros
 from warpsmith.agents.space import RestrictedSpace, SearchSpace, SpecSpace
 from warpsmith.kernels.errors import UserError
@@ -43,6 +44,8 @@ class Specialist(Record):
     pairs: tuple[tuple[float, ...], ...]
     made: dict[str, str | int | float]
     """How it was trained: algorithm, evaluations, seed, data, start."""
+    learn: LearnSettings | None = None
+    """How it goes on learning in a search; None: by the defaults."""
 
 
 def kind_of(space: SearchSpace) -> tuple[str, str]:
@@ -56,12 +59,14 @@ def kind_of(space: SearchSpace) -> tuple[str, str]:
     return (name, device) if name else (inner.name, "")
 
 
-def specialist_of(layout: Layout, weights: Weights, made: dict[str, str | int | float]) -> Specialist:
+def specialist_of(
+    layout: Layout, weights: Weights, made: dict[str, str | int | float], learn: LearnSettings | None = None
+) -> Specialist:
     """The record of trained weights."""
     operators, arch = kind_of(layout.grid.space)
     slots = [layout.grid.slots[column] for column in layout.order]
     return Specialist(
-        operator_class=operators, arch=arch, view=layout.view, made=made,
+        operator_class=operators, arch=arch, view=layout.view, made=made, learn=learn,
         slots=tuple(
             SlotColumns(name=slot.name, role=role, values=slot.values)
             for slot, role in zip(slots, layout.roles, strict=True)

@@ -7,26 +7,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from warpsmith.agents.slots.layout import Bools, Floats, Ints, Layout
+from warpsmith.agents.slots.settings import StepSettings
 from warpsmith.agents.slots.weights import Weights, entropies, log_chosen, logits, probabilities
 
 _BETA1, _BETA2, _TINY = 0.9, 0.99, 1e-8
-
-
-@dataclass(frozen=True, slots=True)
-class StepSettings:
-    """Of an update."""
-
-    rate: float = 0.1
-    """Adam's learning rate for biases, in logits."""
-    pair_rate: float = 0.05
-    """For pairs: a logit has as many of them as there are earlier decisions."""
-    epochs: int = 4
-    clip_low: float = 0.2
-    clip_high: float = 0.28
-    """A decision whose ratio has left the interval in the direction of its advantage adds no gradient."""
-    cap: float = 2.0
-    """Largest importance weight of what an older policy drew."""
-    entropy: float = 0.01
 
 
 @dataclass(frozen=True, slots=True)

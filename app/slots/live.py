@@ -52,5 +52,5 @@ def train_live(
         learner.finish()
         if learner.replay:
             made = made_by(settings, learner, Path(search.problem).stem, 1)
-            found[family] = specialist_of(learner.layout, learner.weights, made)
+            found[family] = specialist_of(learner.layout, learner.weights, made, learner.settings)
     return finished, found

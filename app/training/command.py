@@ -141,6 +141,7 @@ def _tasks(config: TrainConfig, judges: Judges, display: Display) -> tuple[Sourc
     """Where batches come from, and what is held out."""
     from warpsmith.rl.tasks.collected import as_earned, collected
     from warpsmith.rl.tasks.scoring import ranked_within
+    from warpsmith.rl.train.rejudge import HackWatch
     from warpsmith.rl.train.sampler import Collected, LiveTasks, advantage_rule
 
     settings, source = config.train, config.tasks
@@ -155,7 +156,8 @@ def _tasks(config: TrainConfig, judges: Judges, display: Display) -> tuple[Sourc
         found = Collected(read.groups, settings.sampling, advantage_rule(settings, as_earned), settings.seed)
     else:
         rule = advantage_rule(settings, ranked_within(config.rewards))
-        found = LiveTasks(_live(source, config, judges), settings.sampling, rule, settings.seed)
+        doubts = HackWatch(settings.watch.rejudge) if settings.watch.rejudge else None
+        found = LiveTasks(_live(source, config, judges), settings.sampling, rule, settings.seed, watch=doubts)
     held_out = _live(config.held_out, config, judges) if config.held_out is not None else []
     return found, held_out
 

@@ -1,4 +1,5 @@
-"""Who judges candidates of a training: an evaluator for each problem, on an event loop of a thread of its own."""
+"""Who judges candidates of a training: an evaluator for each problem, on an event loop of a thread of its own, and a
+fresh one for each round of second verdicts."""
 
 from __future__ import annotations
 
@@ -17,22 +18,30 @@ from warpsmith.app.report_space import space_document
 from warpsmith.app.suite.folder import newest_run
 from warpsmith.app.suite.records import SuiteProblem
 from warpsmith.app.training.config import TaskSection
+from warpsmith.app.training.holes import Holes
 from warpsmith.app.workbench import Bench, open_bench, open_run, roof_for, specs_of, write_manifest
 from warpsmith.kernels.errors import NotYetError, UserError
 from warpsmith.kernels.family import KernelSpec
 from warpsmith.kernels.records import Candidate, Outcome
 from warpsmith.rl.rewards.settings import RewardSettings
-from warpsmith.rl.tasks.live import LiveProblem, ProblemTask
+from warpsmith.rl.tasks.live import Judge, LiveProblem, ProblemTask
 from warpsmith.tools.evaluate import Evaluator
+from warpsmith.tools.null import EvaluatorLike
 from warpsmith.tools.runs.store import RunStore
+
+Through = Callable[[Evaluator], EvaluatorLike]
+"""What stands between a training and each session of the judge: nothing, or a judge with a hole."""
 
 
 class Judges:
     """Use as a context manager. Verdicts are kept below the training's folder, a run for each problem: a training that
     goes on looks them up."""
 
-    def __init__(self, folder: Path, rewards: RewardSettings, seed: int, display: Display) -> None:
+    def __init__(
+        self, folder: Path, rewards: RewardSettings, seed: int, display: Display, through: Through = lambda one: one
+    ) -> None:
         self._folder, self._rewards, self._seed, self._display = folder, rewards, seed, display
+        self._through = through
         self._stack = contextlib.ExitStack()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="judge", daemon=True)
@@ -80,7 +89,10 @@ class Judges:
         self.devices.add(bench.machine.label)
         text = problem_text(bench.plan(), bench.graph, bench.floor_us or 0.0)
         resources = PolicyResources(_nobody, lambda kind, data: None, bench.machine.model, text)
-        live = LiveProblem(problem.key, spec, self._judge(evaluator), self._rewards)
+        live = LiveProblem(
+            problem.key, spec, self._judge(evaluator), self._rewards, second=self._second(bench, specs),
+            told=Holes(self._folder, problem.key, store).add,
+        )  # fmt: skip
         return live, resources
 
     def _store(self, problem: SuiteProblem, bench: Bench, specs: dict[str, KernelSpec]) -> RunStore:
@@ -93,9 +105,26 @@ class Judges:
         write_manifest(store, bench, config, self._seed)
         return store
 
-    def _judge(self, evaluator: Evaluator) -> Callable[[Sequence[Candidate]], Sequence[Outcome]]:
+    def _judge(self, evaluator: Evaluator) -> Judge:
+        session = self._through(evaluator)
+
         def judge(candidates: Sequence[Candidate]) -> Sequence[Outcome]:
-            found: Sequence[Outcome] = self._run(evaluator.evaluate(candidates, level="full"))
+            found: Sequence[Outcome] = self._run(session.evaluate(candidates, level="full"))
+            return found
+
+        return judge
+
+    def _second(self, bench: Bench, specs: dict[str, KernelSpec]) -> Judge:
+        """Full verdicts by processes of their own, with inputs, weights and hidden shapes under seeds of their own.
+        Nothing is looked up and nothing is kept."""
+
+        async def session(evaluator: Evaluator, candidates: Sequence[Candidate]) -> Sequence[Outcome]:
+            async with evaluator:
+                return await self._through(evaluator).evaluate(candidates, level="full")
+
+        def judge(candidates: Sequence[Candidate]) -> Sequence[Outcome]:
+            evaluator = bench.evaluator(specs, None, roof_for(specs, bench.machine))
+            found: Sequence[Outcome] = self._run(session(evaluator, candidates))
             return found
 
         return judge

@@ -9,13 +9,14 @@ from typing import Literal
 from warpsmith.agents.policy import Trial
 from warpsmith.agents.recorded import TableSpace
 from warpsmith.agents.slots.layout import View
-from warpsmith.agents.slots.learner import Learner, LearnSettings, Noise, Worth
+from warpsmith.agents.slots.learner import Learner, Worth
 from warpsmith.agents.slots.policy import SlotPolicy
 from warpsmith.agents.slots.sampling import role_entropy
+from warpsmith.agents.slots.settings import LearnSettings, Noise
 from warpsmith.agents.slots.specialist import Specialist, specialist_of
 from warpsmith.rl.credit import Arm
 from warpsmith.rl.replay import curve, replay
-from warpsmith.rl.slots.critic import CriticWorth
+from warpsmith.rl.slots.critic import CriticSettings, CriticWorth
 from warpsmith.rl.slots.worth import RankedWorth
 from warpsmith.tools.tables.table import Table
 
@@ -36,6 +37,8 @@ class TrainSettings:
     """Evaluations a search."""
     seed: int = 0
     learn: LearnSettings = field(default_factory=LearnSettings)
+    critic: CriticSettings = field(default_factory=CriticSettings)
+    """Of PPO."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,7 @@ class Searched:
 def worth_of(settings: TrainSettings) -> Callable[[], Worth]:
     """Makes the rule of advantages for a search."""
     if settings.algorithm == "ppo":
-        return CriticWorth
+        return lambda: CriticWorth(critic=settings.critic)
     return lambda: RankedWorth(settings.arm)
 
 
@@ -73,7 +76,7 @@ def train(table: Table, settings: TrainSettings, start: tuple[Specialist, ...] =
         learner.finish()
         share = float(curve(table, trials, (settings.budget,))[0])
         made = made_by(settings, learner, table.name, number + 1)
-        start = (specialist_of(learner.layout, learner.weights, made),)
+        start = (specialist_of(learner.layout, learner.weights, made, learner.settings),)
         yield Searched(trials, share, role_entropy(learner.layout, learner.weights), start[0])
 
 

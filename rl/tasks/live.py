@@ -17,12 +17,17 @@ from warpsmith.kernels.slots import Values
 from warpsmith.rl.rewards.settings import RewardSettings
 from warpsmith.rl.tasks.questions import Question, one_question, role_questions
 from warpsmith.rl.tasks.scoring import random_values, scored, verified_costs
+from warpsmith.rl.train.rejudge import Again
 from warpsmith.rl.train.sampler import seed_of
-from warpsmith.rl.train.task import Scored
+from warpsmith.rl.train.task import Hole, Scored
 
 Judge = Callable[[Sequence[Candidate]], Sequence[Outcome]]
 """`evaluate` at level full, from any thread; outcomes in the order of the candidates."""
+Told = Callable[[Candidate, Outcome, Outcome], None]
+"""Hears of a hole of the judge: the candidate, the verdict that passed it, and the one that did not."""
 Agents = Literal["roles", "single"]
+_SAYS_NOTHING = ("infrastructure_error", "not_measured")
+"""Statuses of a second verdict that contradict no first one."""
 _SPARE = 4
 """Random combinations that are drawn for each verified one that is wanted."""
 
@@ -35,9 +40,14 @@ class LiveProblem:
     spec: KernelSpec
     judge: Judge
     rewards: RewardSettings
+    second: Judge | None = None
+    """The same by a fresh session with seeds of its own, which looks nothing up; None: nobody doubts a verdict."""
+    told: Told = lambda candidate, first, again: None
     _space: SpecSpace = field(init=False)
     _yardsticks: dict[int, tuple[float, ...]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _refuted: dict[str, Outcome] = field(default_factory=dict)
+    """Candidate -> the second verdict, where that took back the first one."""
 
     def __post_init__(self) -> None:
         self._space = SpecSpace(self.spec)
@@ -71,8 +81,21 @@ class LiveProblem:
         ]
         judged = self.judge([candidate for _, candidate in built]) if built else []
         for (place, _), outcome in zip(built, judged, strict=True):
-            found[place] = outcome
+            found[place] = self._refuted.get(outcome.candidate, outcome)
         return [one for one in found if one is not None]
+
+    def again(self, wanted: Sequence[Values]) -> list[tuple[Outcome, Outcome]] | None:
+        """The first and the second verdict on each of these, all of which passed. A pass that is taken back is never
+        believed again. None where there is nobody to ask."""
+        if self.second is None:
+            return None
+        candidates = [self.spec.emit(values) for values in wanted]
+        first, again = self.judge(candidates), self.second(candidates)
+        for candidate, before, now in zip(candidates, first, again, strict=True):
+            if taken_back(before, now):
+                self._refuted[now.candidate] = now
+                self.told(candidate, before, now)
+        return list(zip(first, again, strict=True))
 
     def yardstick(self, count: int) -> tuple[float, ...]:
         """Costs in us of so many verified random candidates: the same ones for all roles and whatever the training's
@@ -93,6 +116,11 @@ class LiveProblem:
             family=self.spec.family.name, slots=values or {}, provenance="own",
             failure=Failure(stage="rules", message=message, kind=invalid.kind if invalid is not None else "form"),
         )  # fmt: skip
+
+
+def taken_back(first: Outcome, again: Outcome) -> bool:
+    """Whether a second verdict contradicts a pass."""
+    return first.status == "ok" and again.status != "ok" and again.status not in _SAYS_NOTHING
 
 
 @dataclass(frozen=True)
@@ -125,10 +153,25 @@ class ProblemTask:
 
     def score(self, replies: Sequence[str]) -> list[Scored]:
         """By the full check, against the base."""
+        outcomes = self.problem.outcomes([self.question.values(text) for text in replies])
+        return [self._scored(one) for one in outcomes]
+
+    def again(self, replies: Sequence[str]) -> list[Again] | None:
+        """By a second full check of a fresh session; replies are some that passed the first."""
+        wanted = [values for text in replies if (values := self.question.values(text)) is not None]
+        verdicts = self.problem.again(wanted)
+        return None if verdicts is None else [self._again(*one) for one in verdicts]
+
+    def _again(self, first: Outcome, again: Outcome) -> Again:
+        if taken_back(first, again):
+            message = again.failure.message if again.failure is not None else "no reason is known"
+            hole = Hole(task=self.name, candidate=again.candidate, status=again.status, message=message)
+            return Again(self._scored(again), hole)
+        return Again(self._scored(first) if again.status == "ok" else None)
+
+    def _scored(self, outcome: Outcome) -> Scored:
         problem = self.problem
-        outcomes = problem.outcomes([self.question.values(text) for text in replies])
         yardstick = problem.yardstick(self.random) if self.random else ()
-        return [
-            scored(one, problem.rewards, yardstick, base_us=problem.incumbent.cost_us, incumbent=problem.incumbent)
-            for one in outcomes
-        ]
+        return scored(
+            outcome, problem.rewards, yardstick, base_us=problem.incumbent.cost_us, incumbent=problem.incumbent
+        )

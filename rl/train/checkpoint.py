@@ -35,7 +35,7 @@ class Checkpoint:
     settings: TrainSettings
     weights: Weights
     optimizer: dict[str, Any]
-    watch: Mapping[str, int]
+    watch: Mapping[str, Any]
     ready: Sequence[tuple[Batch, ...]]
     """Batches that were sampled and not trained on, of each process."""
     published: Mapping[int, Weights]

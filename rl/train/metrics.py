@@ -1,10 +1,10 @@
-"""What is written down while a model is trained: JSON lines always, TensorBoard where it is installed; a watch for
-collapse.
+"""What is written down while a model is trained: JSON lines always, TensorBoard where it is installed.
 
 Names: `reward/mean`, `reward/std`, `percentile/mean`, `groups_all_equal`, `infrastructure_errors`, `entropy` (nats a
 decision, estimated from what was drawn), `completion_len` (tokens), `decisions` (tokens with a choice), `loss`,
 `grad_norm`, `learning_rate`, `kl`, `clip_frac/low`, `clip_frac/high`, `ratio/mean`, `importance/mean`, `lag/mean`,
-`lag/max`, `stale`, `tokens/s` (read by updates), `sampled_tokens/s`, `time/...` (seconds), `eval/...`.
+`lag/max`, `stale`, `tokens/s` (read by updates), `sampled_tokens/s`, `time/...` (seconds), `eval/...`,
+`groups_refilled` (groups sampled in place of others), `rejudge/judged`, `rejudge/lost`, `rejudge/holes` (of a batch).
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from warpsmith.rl.train.settings import WatchSettings
 from warpsmith.rl.train.task import Batch, Sample
 
 Figures = Mapping[str, float]
@@ -117,6 +116,10 @@ def batch_figures(batch: Batch) -> dict[str, float]:
         "sampled_tokens/s": tokens / batch.sampling_s if batch.sampling_s else math.nan,
         "time/sampling": batch.sampling_s,
         "time/scoring": batch.scoring_s,
+        "groups_refilled": float(batch.refilled),
+        "rejudge/judged": float(batch.rejudged),
+        "rejudge/lost": float(batch.rejudge_lost),
+        "rejudge/holes": float(len(batch.holes)),
     }
 
 
@@ -134,40 +137,3 @@ def _tokens(one: Sample) -> Any:
 
 def _mean(figures: Sequence[float]) -> float:
     return sum(figures) / len(figures) if figures else math.nan
-
-
-class Watch:
-    """Counts updates in a row with a figure beyond its limit."""
-
-    def __init__(self, settings: WatchSettings, counts: Mapping[str, int] | None = None) -> None:
-        """`counts`: of a training that is gone on with."""
-        self.settings = settings
-        self.counts: dict[str, int] = dict(counts or {})
-
-    def look(self, figures: Figures) -> list[str]:
-        """What is wrong for long enough, in words; told once when it begins."""
-        limits = self.settings
-        beyond = {
-            "entropy": (_below(figures, "entropy", limits.least_entropy), "the policy hardly varies any more"),
-            "groups_all_equal": (
-                _above(figures, "groups_all_equal", limits.most_equal_groups), "most groups teach nothing",
-            ),
-            "infrastructure_errors": (
-                _above(figures, "infrastructure_errors", limits.most_infrastructure_errors),
-                "most replies are not judged",
-            ),
-        }  # fmt: skip
-        told = []
-        for name, (wrong, words) in beyond.items():
-            self.counts[name] = self.counts.get(name, 0) + 1 if wrong else 0
-            if self.counts[name] == limits.patience:
-                told.append(f"{name} is {figures[name]:.3g} for {limits.patience} updates: {words}")
-        return told
-
-
-def _below(figures: Figures, name: str, limit: float | None) -> bool:
-    return limit is not None and figures.get(name, math.nan) < limit
-
-
-def _above(figures: Figures, name: str, limit: float | None) -> bool:
-    return limit is not None and figures.get(name, math.nan) > limit

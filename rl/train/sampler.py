@@ -15,8 +15,9 @@ from warpsmith.agents.local.decode import Written
 from warpsmith.agents.local.grammar import Grammar
 from warpsmith.kernels.errors import UserError
 from warpsmith.rl.train.policy import Policy
+from warpsmith.rl.train.rejudge import Group, HackWatch
 from warpsmith.rl.train.settings import SamplingSettings, TrainSettings
-from warpsmith.rl.train.task import Advantages, Batch, Sample, Scored, Task, group_relative, judged, winners
+from warpsmith.rl.train.task import Advantages, Batch, Hole, Sample, Scored, Task, group_relative, judged, winners
 
 
 class Source(Protocol):
@@ -46,35 +47,109 @@ class LiveTasks:
     seed: int
     writer: Writer | None = None
     """None: the policy itself, in this process."""
+    watch: HackWatch | None = None
+    """Who doubts verdicts; None: nobody."""
 
     def batch(self, index: int, policy: Policy, check: Callable[[], None]) -> Batch:
         """`settings.tasks` groups; every task has its turn before any has a second one. A reply that did not come in
-        its form is missing from its group."""
+        its form is missing from its group. Groups that teach nothing give way to further ones, `settings.refill` at
+        most."""
         chosen = [self.tasks[at] for at in turns(len(self.tasks), index, self.settings.tasks, self.seed)]
+        asked = _Asked(self, index, policy, check)
+        groups = asked.groups(chosen)
+        left = self.settings.refill
+        while left and (flat := [place for place, group in enumerate(groups) if group.flat]):
+            fresh = asked.groups(self._others(index, [groups[at].task for at in flat], asked.count)[:left])
+            left -= len(fresh)
+            # Those that teach nothing as well are dropped: they would only make room for each other.
+            taught = (group for group in fresh if not group.flat)
+            for place, group in zip(flat, taught, strict=False):
+                groups[place] = group
+        samples = [
+            sample(group.task.name, number, policy.version, *member)
+            for number, group in enumerate(groups) for member in group.members
+        ]  # fmt: skip
+        return Batch(
+            index=index, version=policy.version, samples=tuple(samples), sampling_s=asked.sampling_s,
+            scoring_s=asked.scoring_s, refilled=self.settings.refill - left, rejudged=asked.rejudged,
+            rejudge_lost=asked.lost, holes=asked.holes,
+        )  # fmt: skip
+
+    def _others(self, index: int, flat: Sequence[Task], count: int) -> list[Task]:
+        """A task for each group that taught nothing: another one's turn, where there are others."""
+        names = {task.name for task in flat}
+        others = [task for task in self.tasks if task.name not in names] or list(self.tasks)
+        order = random.Random(f"{self.seed}:{index}:{count}").sample(others, len(others))
+        return [order[at % len(order)] for at in range(len(flat))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """A group with its advantages."""
+
+    task: Task
+    members: Sequence[tuple[Written, Scored, float]]
+
+    @property
+    def flat(self) -> bool:
+        """Whether it teaches nothing."""
+        return all(advantage == 0 for _, _, advantage in self.members)
+
+
+@dataclass(slots=True)
+class _Asked:
+    """What is asked for one batch, and how long that took."""
+
+    source: LiveTasks
+    index: int
+    policy: Policy
+    check: Callable[[], None]
+    count: int = 0
+    """Groups so far."""
+    sampling_s: float = 0.0
+    scoring_s: float = 0.0
+    rejudged: int = 0
+    lost: int = 0
+    holes: tuple[Hole, ...] = ()
+
+    def groups(self, tasks: Sequence[Task]) -> list[_Group]:
+        """A group of replies to each of these tasks."""
+        source, size = self.source, self.source.settings.group_size
         started = time.monotonic()
-        size = self.settings.group_size
         asked = [
-            (task, seed_of(self.seed, index, group, member))
-            for group, task in enumerate(chosen)
+            (task, seed_of(source.seed, self.index, group, member))
+            for group, task in enumerate(tasks, self.count)
             for member in range(size)
         ]
-        written = (self.writer or replies)(policy, asked, self.settings, check)
+        written = (source.writer or replies)(self.policy, asked, source.settings, self.check)
         sampled = time.monotonic()
-        samples: list[Sample] = []
-        for group, task in enumerate(chosen):
-            check()
-            made = [one for one in written[group * size : (group + 1) * size] if one is not None]
-            scored = scores(task, made)
-            advantages = judged(scored, self.advantages)
-            samples += [
-                sample(task.name, group, policy.version, one, score, advantage)
-                for one, score, advantage in zip(made, scored, advantages, strict=True)
-            ]
-        ended = time.monotonic()
-        return Batch(
-            index=index, version=policy.version, samples=tuple(samples), sampling_s=sampled - started,
-            scoring_s=ended - sampled,
-        )  # fmt: skip
+        self.count += len(tasks)
+        made = [[one for one in written[at * size : (at + 1) * size] if one is not None] for at in range(len(tasks))]
+        first: list[Sequence[Scored]] = []
+        for task, some in zip(tasks, made, strict=True):
+            self.check()
+            first.append(scores(task, some))
+        scored = self._doubted(tasks, made, first)
+        self.sampling_s += sampled - started
+        self.scoring_s += time.monotonic() - sampled
+        return [
+            _Group(task, list(zip(some, found, judged(found, source.advantages), strict=True)))
+            for task, some, found in zip(tasks, made, scored, strict=True)
+        ]
+
+    def _doubted(
+        self, tasks: Sequence[Task], made: Sequence[Sequence[Written]], scored: Sequence[Sequence[Scored]]
+    ) -> Sequence[Sequence[Scored]]:
+        """The scores after the hack watch has looked."""
+        if self.source.watch is None:
+            return scored
+        self.check()
+        texts = [[one.text for one in some] for some in made]
+        found = self.source.watch.look([Group(*one) for one in zip(tasks, texts, scored, strict=True)])
+        self.rejudged += found.judged
+        self.lost += found.lost
+        self.holes += found.holes
+        return found.scored
 
 
 @dataclass(frozen=True, slots=True)

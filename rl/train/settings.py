@@ -75,6 +75,8 @@ class SamplingSettings(Record):
     """Tokens that a block of code may have at most."""
     together: Count = 256
     """Replies that are written at once."""
+    refill: Annotated[int, Field(ge=0)] = 0
+    """Further groups that a batch may sample in place of those that teach nothing (dynamic sampling of DAPO)."""
 
 
 class AsyncSettings(Record):
@@ -90,7 +92,8 @@ class AsyncSettings(Record):
 
 
 class WatchSettings(Record):
-    """When a training is said to have collapsed. A figure beyond its limit for `patience` updates in a row."""
+    """When a training is said to have collapsed: a figure beyond its limit for `patience` updates in a row; and how
+    many verdicts are doubted."""
 
     action: Literal["warn", "stop"] = "warn"
     patience: Count = 10
@@ -99,6 +102,11 @@ class WatchSettings(Record):
     most_equal_groups: Share | None = 0.9
     """Share of the groups that teach nothing."""
     most_infrastructure_errors: Share | None = 0.5
+    most_infrastructure_rise: Share | None = 0.2
+    """By how much the share of replies that are not judged may grow: mean of `patience` updates less that of as many
+    before."""
+    rejudge: Annotated[int, Field(ge=0)] = 1
+    """Best replies of a batch that a fresh session of the judge judges once more, with other seeds; 0: none."""
 
 
 class TrainSettings(Record):

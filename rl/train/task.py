@@ -73,6 +73,18 @@ class Sample(Record):
     advantage: float
 
 
+class Hole(Record):
+    """A candidate that a judge passed and, asked once more, did not: the judge has a hole."""
+
+    task: str
+    candidate: str
+    """Its content hash."""
+    status: str
+    """Of the second verdict."""
+    message: str
+    """What it says is wrong."""
+
+
 class Batch(Record):
     """Samples that are trained on together, groups whole and next to each other."""
 
@@ -82,6 +94,12 @@ class Batch(Record):
     samples: tuple[Sample, ...]
     sampling_s: float
     scoring_s: float
+    refilled: int = 0
+    """Groups that were sampled beyond those that were due, in place of some that teach nothing."""
+    rejudged: int = 0
+    """Second verdicts of the hack watch; `rejudge_lost`: those that the machine's failures left unsaid."""
+    rejudge_lost: int = 0
+    holes: tuple[Hole, ...] = ()
 
 
 def group_relative(scored: Sequence[Scored], *, scale: bool = True) -> list[float]:

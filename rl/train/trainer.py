@@ -30,12 +30,13 @@ from warpsmith.rl.train.feed import Background, Feed, FeedState, Inline
 from warpsmith.rl.train.held_out import evaluated, means
 from warpsmith.rl.train.logprobs import Part, packed
 from warpsmith.rl.train.losses import LossInputs, LossSettings, Totals, importance_weights, policy_loss
-from warpsmith.rl.train.metrics import JsonLines, MetricSink, Watch, batch_figures, sinks
+from warpsmith.rl.train.metrics import JsonLines, MetricSink, batch_figures, sinks
 from warpsmith.rl.train.policy import Policy, load_policy
 from warpsmith.rl.train.ranks import Ranks, Shard
 from warpsmith.rl.train.sampler import Source
 from warpsmith.rl.train.settings import TrainSettings
 from warpsmith.rl.train.task import Batch, Sample, Task
+from warpsmith.rl.train.watch import Watch
 
 log = logging.getLogger(__name__)
 
@@ -132,7 +133,7 @@ class Trainer:
         if self.ranks.first:
             one = Checkpoint(
                 step=self._step, settings=self.settings, weights=self.policy.snapshot(),
-                optimizer=self._optimizer.state_dict(), watch=self._watch.counts, ready=ready,
+                optimizer=self._optimizer.state_dict(), watch=self._watch.state, ready=ready,
                 published=feed.weights, generators=numbers,
             )  # fmt: skip
             write_checkpoint(self._folder / "checkpoints", one, self.settings.keep)
@@ -147,6 +148,7 @@ class Trainer:
         waiting = time.monotonic()
         batch = self._feed.take(self._step)
         started = time.monotonic()
+        self._tell_holes(batch)
         figures = self.ranks.mean(batch_figures(batch) | self._update(batch))
         ended = time.monotonic()
         self._span("update", self._step, started, ended)
@@ -162,6 +164,14 @@ class Trainer:
             figures |= self._evaluated()
         self._log(self._step, figures)
         return figures
+
+    def _tell_holes(self, batch: Batch) -> None:
+        for hole in batch.holes:
+            log.warning(
+                "step %d: a hole of the judge: %s passed and, judged once more, is %s (%s); task %s",
+                self._step + 1, hole.candidate[:16], hole.status, hole.message, hole.task,
+            )  # fmt: skip
+            self._trace.write({"event": "hole", "at_step": self._step + 1, "hole": hole.model_dump(mode="json")})
 
     def _update(self, batch: Batch) -> dict[str, float]:
         """One optimizer step for each epoch; none where nothing is to be learnt."""

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from warpsmith.agents.slots.layout import Layout
-from warpsmith.agents.slots.update import Adam, Batch, StepSettings, improved, surrogate
+from warpsmith.agents.slots.settings import StepSettings
+from warpsmith.agents.slots.update import Adam, Batch, improved, surrogate
 from warpsmith.agents.slots.weights import Weights, log_chosen, logits, probabilities, zeros
 from warpsmith.agents.space import Grid
 from warpsmith.agents.synthetic import FormulaSpace
