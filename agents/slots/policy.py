@@ -18,11 +18,15 @@ from warpsmith.agents.slots.layout import Bools, Floats, Ints, Layout, View
 from warpsmith.agents.slots.learner import Learner, Worth, ranked
 from warpsmith.agents.slots.sampling import draw
 from warpsmith.agents.slots.settings import LearnSettings
-from warpsmith.agents.slots.specialist import Specialist, nearest, read_specialists, warm
+from warpsmith.agents.slots.specialist import Specialist, kind_of, nearest, read_specialists, warm
+from warpsmith.agents.slots.weights import log_chosen, logits, probabilities
 from warpsmith.agents.space import Grid, Point, SearchSpace
 from warpsmith.kernels.slots import Values
 
 PREFIX = "slots:"
+DEFAULT = "default"
+"""Behind the prefix: the specialists that come with Warpsmith."""
+SHIPPED = Path(__file__).parent / "shipped"
 DRAWS = 64
 """Rows drawn at once."""
 TRIES = 6
@@ -63,15 +67,23 @@ class SlotPolicy:
     """None: as the specialist says, else the defaults."""
     worth: Callable[[], Worth] = _grpo
     """Makes the rule of advantages for a search."""
+    own_class: bool = False
+    """Whether only specialists of a space's own class of operators are asked."""
     _under: _Under = field(default_factory=_Under, repr=False, compare=False)
 
     def opening(self, space: SearchSpace) -> Values:
-        """The specialist's own choice; without one the family's prior."""
-        if nearest(self.specialists, space) is None:
+        """The likeliest of the specialist's draws; without a specialist the family's prior."""
+        if self._nearest(space) is None:
             return space.sensible()
         learner = self._new(space)
-        found = _fresh(learner, np.zeros(len(learner.layout.sizes)), set(), 1, np.random.default_rng(0))
-        return Grid(space).values(found[0]) if found else space.sensible()
+        layout, quiet = learner.layout, np.zeros(len(learner.layout.sizes))
+        found = _fresh(learner, quiet, set(), DRAWS, np.random.default_rng(0))
+        if not found:
+            return space.sensible()
+        choices = layout.choices(found)
+        raw = logits(layout, learner.weights, layout.one_hot(choices))
+        likely = log_chosen(layout, probabilities(layout, raw, layout.legal(choices), quiet), choices).sum(axis=1)
+        return layout.grid.values(found[int(np.argmax(likely))])
 
     def propose(self, request: Request) -> list[Proposal]:
         """Repairs by rule; else draws of everybody, or of the acting role with the others as in the best."""
@@ -101,14 +113,22 @@ class SlotPolicy:
         return kept.learner
 
     def _new(self, space: SearchSpace) -> Learner:
-        start = nearest(self.specialists, space)
+        start = self._nearest(space)
         layout = Layout(Grid(space), self.view if start is None else start.view)
         learn = self.settings or (start.learn if start is not None else None) or LearnSettings()
         return Learner(layout, warm(layout, start), learn, self.worth())
 
+    def _nearest(self, space: SearchSpace) -> Specialist | None:
+        start = nearest(self.specialists, space)
+        if start is None or (self.own_class and start.operator_class != kind_of(space)[0]):
+            return None
+        return start
+
 
 def slot_policy(name: str) -> SlotPolicy:
-    """From `slots:PATH`. UserError where PATH holds no specialist."""
+    """From `slots:PATH`, or `slots:default`. UserError where PATH holds no specialist."""
+    if name == PREFIX + DEFAULT:
+        return SlotPolicy(read_specialists(SHIPPED), name, own_class=True)
     return SlotPolicy(read_specialists(Path(name.removeprefix(PREFIX))), name)
 
 

@@ -122,14 +122,14 @@ def warm(layout: Layout, start: Specialist | None) -> Weights:
     another kernel of a composite is taken for its like."""
     if start is None:
         return zeros(layout)
-    columns = _columns(layout, start)
+    columns = columns_of(layout, start)
     known = columns >= 0
     bias = np.where(known, np.asarray(start.bias)[columns], 0.0)
     pairs = np.asarray(start.pairs)[columns][:, columns] * known[:, None] * known[None, :]
     return Weights(bias, pairs * layout.seen)
 
 
-def _columns(layout: Layout, start: Specialist) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def columns_of(layout: Layout, start: Specialist) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """(width,): the specialist's column of each value, -1 where it has none."""
     begins = np.cumsum([0, *(len(slot.values) for slot in start.slots)])
     places = {local_name(slot.name): i for i, slot in reversed(list(enumerate(start.slots)))}

@@ -3,6 +3,8 @@
 python -m warpsmith.app.slots tables DIR --table NAME --to FOLDER [--algorithm grpo|ppo] [--from PATH] ...
 python -m warpsmith.app.slots live PROBLEM --to FOLDER [--device auto] [--budget N] ...
 python -m warpsmith.app.slots tune DIR --to FOLDER [--algorithm grpo|ppo] [--trials N] [--minutes M] ...
+python -m warpsmith.app.slots collect RUN... --to FILE
+python -m warpsmith.app.slots defaults FILE... [--to FOLDER]
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import typer
 from warpsmith.agents.slots.specialist import ENDING, Specialist, read_specialists, save
 from warpsmith.app.display import QuietDisplay
 from warpsmith.app.optimize import OptimizeSettings
+from warpsmith.app.slots.defaults import collect, defaults
 from warpsmith.app.slots.live import train_live
 from warpsmith.app.slots.tune import named_tables, tune
 from warpsmith.kernels.errors import UserError
@@ -27,6 +30,8 @@ from warpsmith.tools.tables.folder import read_table
 INPUT_WRONG = 2
 app = typer.Typer(help="Train slot policies; search with them by --policy slots:FOLDER.", no_args_is_help=True)
 app.command()(tune)
+app.command()(collect)
+app.command()(defaults)
 
 _CHOICES = (
     ("--algorithm", "algorithm", ("grpo", "ppo")), ("--credit", "arm", ("shared", "counterfactual")),

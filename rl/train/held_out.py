@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from warpsmith.rl.train.policy import Policy
@@ -9,11 +10,15 @@ from warpsmith.rl.train.sampler import replies, scores, seed_of
 from warpsmith.rl.train.settings import SamplingSettings
 from warpsmith.rl.train.task import Task
 
+BEST_OF = 8
+"""Replies whose best is told whatever the number that was drawn."""
+
 
 def evaluated(
     policy: Policy, tasks: Sequence[Task], settings: SamplingSettings, *, samples: int, seed: int
 ) -> list[dict[str, float]]:
     """Of each task `eval/percentile` and `eval/reward` of a reply, `eval/best_of_N` (percentile), `eval/verified`.
+    `eval/best_of_8` is what the best of eight of them is expected to be.
     Replies are drawn without exploration and with seeds of their own, the same at each call, so that two policies
     differ by what they learnt. A reply without a reward leaves the means, a task without any has no figures."""
     plain = settings.model_copy(update={"explore": 0.0})
@@ -30,8 +35,16 @@ def evaluated(
         row = {"eval/reward": _mean(rewards), "eval/verified": _mean(verified)}
         if ranks:
             row |= {"eval/percentile": _mean(ranks), f"eval/best_of_{samples}": max(ranks)}
+        if len(ranks) >= BEST_OF:
+            row[f"eval/best_of_{BEST_OF}"] = expected_best(ranks, BEST_OF)
         rows.append(row)
     return rows
+
+
+def expected_best(values: Sequence[float], count: int) -> float:
+    """The best of `count` of these that is to be expected, drawn without putting back; at least `count` values."""
+    ways = math.comb(len(values), count)
+    return sum(math.comb(below, count - 1) * one for below, one in enumerate(sorted(values))) / ways
 
 
 def means(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
