@@ -26,6 +26,7 @@ from warpsmith.app.training.config import CONFIG, config_of, read_config
 
 LAST = 5
 """Updates at the end whose mean stands for it."""
+_FLAT = "groups_all_equal"
 Lines = list[dict[str, float]]
 
 
@@ -89,7 +90,7 @@ def page(
     seeds = sorted({seed for runs in found.values() for seed in runs})
     names = ("before", "after")
     head = ["arm", "trained on, first", "trained on, last", *(f"held out, {one}" for one in names)]
-    head += [*(f"best of 8, {one}" for one in names), "entropy, last", "flat groups", "refilled", "replies"]
+    head += [*(f"best of 8, {one}" for one in names), "entropy, last", "flat groups", "refilled"]
     text = [
         HEAD.format(config=config, model=model, seeds=", ".join(map(str, seeds)), last=LAST,
                     common="; of all arms: " + ", ".join(common) if common else ""),
@@ -110,9 +111,7 @@ def _figures(lines: Lines) -> list[float]:
     found = [_mean(first, "percentile/mean"), _mean(last, "percentile/mean")]
     for name in ("eval/percentile", "eval/best_of_8"):
         found += [looks[0].get(name, math.nan), looks[-1].get(name, math.nan)] if looks else [math.nan] * 2
-    replies = sum(line["completion_len"] > 0 for line in updates)
-    refilled = sum(line.get("groups_refilled", 0.0) for line in updates)
-    return [*found, _mean(last, "entropy"), _mean(updates, "groups_all_equal"), refilled, float(replies) + refilled]
+    return [*found, *(_mean(*one) for one in ((last, "entropy"), (updates, _FLAT), (updates, "groups_refilled")))]
 
 
 def _answers(found: dict[str, dict[int, Lines]]) -> list[str]:
@@ -147,7 +146,8 @@ HEAD = """# Training settings side by side
 how; means over the seeds ± standard error. Percentiles are the share of fixed verified random candidates that a reply
 beats: of the table that is trained on in the first and last {last} updates (with exploration), of the tables held out
 before and after (without). *Best of 8*: what the best of eight replies is expected to beat. *Entropy*: nats a decision
-in the last {last} updates. *Flat groups*: share of the groups that taught nothing. *Replies* are counted in groups.
+in the last {last} updates. *Flat groups*: share of the groups that were trained on and taught nothing; *refilled*:
+groups an update that were sampled in place of such.
 """
 
 

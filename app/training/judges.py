@@ -124,6 +124,8 @@ class Judges:
 
         def judge(candidates: Sequence[Candidate]) -> Sequence[Outcome]:
             evaluator = bench.evaluator(specs, None, roof_for(specs, bench.machine))
+            # Whether it is right and as fast as it was takes no torch.compile, which a fresh process would make anew.
+            evaluator.baselines = ("eager",)
             found: Sequence[Outcome] = self._run(session(evaluator, candidates))
             return found
 
