@@ -51,6 +51,7 @@ def convolved(graph: OpGraph, node: OpNode, *, channels_last: bool) -> Convolved
         dims=len(taps),
         pointwise=prod(taps) == 1 and set(stride) == {1} and not any(padding),
         transposed=transposed,
+        strided=any(step > 1 for step in stride),
         wide=any(size >= _WIDE and step > 1 for size, step in zip(taps, stride, strict=True)),
         channels_last=channels_last,
         turned_bytes=x.nbytes + node.out.nbytes,
