@@ -41,6 +41,7 @@ class Convolved:
     transposed: bool
     strided: bool
     """Whether some stride is more than 1."""
+    dilated: bool
     wide: bool
     """Five taps or more in a dimension with a stride."""
     channels_last: bool

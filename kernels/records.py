@@ -138,6 +138,11 @@ class LaunchPlan(Record):
                 del step["benchmark"]
         return plan
 
+    def launches_of(self, kernel: str) -> tuple[KernelStep, ...]:
+        """Every step that launches a kernel of this name."""
+        steps = (*self.prepare, *self.steps)
+        return tuple(step for step in steps if isinstance(step, KernelStep) and step.kernel == kernel)
+
     @property
     def benchmarks(self) -> bool:
         """Whether a library times its algorithms at the first call, which other work on the device would mislead."""

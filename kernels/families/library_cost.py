@@ -26,14 +26,14 @@ _LEAST_FILL = 0.125
 """Share of the device that a small convolution fills at least, its sums split among blocks."""
 _DEEP, _DEEP_TRANSPOSED, _DEEP_WIDE, _DEEP_UNPACKED = 1.8, 1.5, 0.1, 0.02
 """Rates in 3D at most over that of FP32 units: of ordinary and of transposed convolutions, of those with strides and
-five taps or more, and of those with channels that are no multiple of 4. Measured on an H200, contiguous: 122, 45 to
-125, 6.5 and 1.2 TFLOP/s."""
+five taps or more, dilation or groups, and of those with channels that are no multiple of 4. Measured on an H200,
+contiguous: 122, 45 to 125, 6 to 8 and 1.2 TFLOP/s."""
 _PACKED = 4
 _STILL = 0.35
 """The same of transposed convolutions with stride 1, by the algorithm that cuDNN's heuristics name: 9 to 45 TFLOP/s."""
 _BENCHMARKED = 3.5
-"""Rate of the fastest algorithm over that of the one that heuristics name, in 3D and with one group, until tensor cores
-bound it. Measured on an H200: eight of ten convolutions with stride 1, 1.3 to 4.2; in 1D and 2D 1.0 to 1.1."""
+"""Rate of the fastest algorithm over that of the one that heuristics name, of those. Measured on an H200: four
+convolutions, 3.4 to 4.0; with strides 1.0, ordinary ones of 3 channels in 3D 1.3 to 2.8, in 1D and 2D 1.0 to 1.1."""
 _SINGLE_CHANNELS = 2.0
 """Time of a convolution of single channels over that of its bytes."""
 
@@ -84,7 +84,10 @@ def _deep(work: Convolved, *, benchmark: bool) -> float:
     """The rate that a convolution in 3D has at most, over that of FP32 units."""
     if not work.transposed:
         return _DEEP
-    found = _DEEP_WIDE if work.wide else _DEEP_TRANSPOSED if work.strided else _STILL
-    if benchmark and work.groups == 1:
-        found *= _BENCHMARKED
-    return min(found, _DEEP_UNPACKED) if work.channels % _PACKED else found
+    if work.channels % _PACKED:
+        return _DEEP_UNPACKED
+    if work.wide or work.dilated or work.groups > 1:
+        return _DEEP_WIDE
+    if work.strided:
+        return _DEEP_TRANSPOSED
+    return _STILL * _BENCHMARKED if benchmark else _STILL

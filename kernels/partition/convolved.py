@@ -41,7 +41,7 @@ def convolved(graph: OpGraph, node: OpNode, *, channels_last: bool) -> Convolved
     x, weight = (graph.spec(ref.name) for ref in node.args[:2])
     groups, transposed = groups_of(node), bool(node.args[_TRANSPOSED])
     taps = weight.shape[2:]
-    stride, padding = (tuple(node.args[place]) * (len(taps) // len(node.args[place])) for place in (3, 4))
+    stride, padding, dilation = (tuple(node.args[place]) * (len(taps) // len(node.args[place])) for place in (3, 4, 5))
     return Convolved(
         dtype=node.out.dtype,
         channels=x.shape[1] // groups,
@@ -52,6 +52,7 @@ def convolved(graph: OpGraph, node: OpNode, *, channels_last: bool) -> Convolved
         pointwise=prod(taps) == 1 and set(stride) == {1} and not any(padding),
         transposed=transposed,
         strided=any(step > 1 for step in stride),
+        dilated=any(step > 1 for step in dilation),
         wide=any(size >= _WIDE and step > 1 for size, step in zip(taps, stride, strict=True)),
         channels_last=channels_last,
         turned_bytes=x.nbytes + node.out.nbytes,
