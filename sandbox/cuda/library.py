@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves
 from warpsmith.kernels.library import ALLOWED, Operator, overload, parameters
 from warpsmith.kernels.records import LibraryStep
 from warpsmith.sandbox.cuda.benchmarked import benchmarked
+from warpsmith.sandbox.cuda.cut_convolution import CUTS, cut_convolution
 
 Values = Mapping[str, torch.Tensor | int | float]
 _ALIGNED = 64
@@ -90,7 +91,7 @@ def _telling(name: str) -> Iterator[None]:
 
 def _checked(step: LibraryStep, values: Values) -> _Call:
     name = step.library
-    if step.benchmark and name != "convolution":
+    if step.benchmark and name not in {"convolution", *CUTS}:
         raise LibraryError(f"{name}: `benchmark` is for convolutions")
     if name not in ALLOWED:
         raise LibraryError(f"library operator {name!r} is not allowed; there is {', '.join(sorted(ALLOWED))}")
@@ -152,6 +153,8 @@ class _Call:
 
     def computed(self) -> torch.Tensor:
         """The result, where the operator has put it."""
+        if self.name in CUTS and not self.arguments["self"].is_cuda:
+            return cut_convolution(self.arguments)
         found = overload(self.operator.overload)(**self.arguments)
         tensor: torch.Tensor = found if self.operator.result is None else found[self.operator.result]
         return tensor

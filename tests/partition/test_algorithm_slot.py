@@ -56,7 +56,7 @@ def test_what_heuristics_are_bad_at_is_timed_to_begin_with(tmp_path: Path) -> No
 def test_there_is_no_choice_without_a_convolution_or_with_many(tmp_path: Path) -> None:
     without = spec_of(tmp_path, "self.a = nn.Linear(8, 8)", "return torch.softmax(self.a(x), 1)", "torch.randn(4, 8)")
     assert SLOT not in without.naive
-    layers = "self.c = nn.ModuleList([nn.Conv2d(n + 2, n + 3, 3, padding=1) for n in range(9)])"
+    layers = "self.c = nn.ModuleList([nn.Conv2d(n + 2, n + 3, 3, padding=1) for n in range(17)])"
     many = "for layer in self.c:\n    x = torch.relu(layer(x))\nreturn x"
     assert SLOT not in spec_of(tmp_path, layers, many, "torch.randn(2, 2, 8, 8)").naive
 
