@@ -20,6 +20,7 @@ from warpsmith.kernels.partition.channels_last import channels_last, is_channels
 from warpsmith.kernels.partition.convolved import convolved
 from warpsmith.kernels.partition.fuse import Fusion, Group
 from warpsmith.kernels.partition.price import Prices, canonical
+from warpsmith.kernels.partition.relus import with_cut_convolutions
 from warpsmith.kernels.partition.scratch import Scratch, Tenant, assigned
 from warpsmith.kernels.partition.slices import laid_out, node_of, operands_of, stored_leaf
 from warpsmith.kernels.partition.windows import window_of
@@ -89,7 +90,7 @@ def _channels_last(graph: OpGraph, prices: Prices) -> _Laid | None:
     turned = channels_last(_split(graph))
     if turned is None:
         return None
-    laid = laid_out(turned.graph, turned.turned)
+    laid = with_cut_convolutions(laid_out(turned.graph, turned.turned))
     fusion = Fusion(laid, prices, live_nodes(laid), begin_stored=turned.pools)
     return _Laid(fusion, "channels_last", turned.weights)
 
