@@ -40,6 +40,7 @@ def main() -> None:
     parser.add_argument("--arm", action="append", required=True)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--only-done", action="store_true", help="Trains nothing: the page of what is there.")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     base = read_config(options.config, model=options.model).document
@@ -49,7 +50,9 @@ def main() -> None:
         for name, words in arms.items():
             document = changed(base, [*options.set, *words, f"seed={seed}"])
             folder = options.to / f"{re.sub(r'[^A-Za-z0-9.]+', '-', name)}-{seed}"
-            found[name][seed] = _trained(folder, document)
+            lines = _lines(folder) if options.only_done else _trained(folder, document)
+            if lines and lines[-1]["step"] == config_of(document, name).train.steps:
+                found[name][seed] = lines
     if options.out is not None:
         said = [f"`{one}`" for one in options.set]
         options.out.write_text(page(found, arms, options.config.name, options.model.name, said))
@@ -70,17 +73,17 @@ def changed(document: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]
 
 def _trained(folder: Path, document: dict[str, Any]) -> Lines:
     """The metrics of a training, which is run or gone on with where updates are missing."""
-    steps = config_of(document, "the arm").train.steps
-    metrics = folder / "metrics.jsonl"
-    if not metrics.is_file() or _lines(metrics)[-1]["step"] < steps:
+    lines = _lines(folder)
+    if not lines or lines[-1]["step"] < config_of(document, "the arm").train.steps:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / CONFIG).write_text(json.dumps(document))
         run_train(TrainCommand(config=None, resume=folder), QuietDisplay())
-    return _lines(metrics)
+    return _lines(folder)
 
 
-def _lines(path: Path) -> Lines:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+def _lines(folder: Path) -> Lines:
+    path = folder / "metrics.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
 
 
 def page(
@@ -96,11 +99,12 @@ def page(
                     common="; of all arms: " + ", ".join(common) if common else ""),
         "| " + " | ".join(head) + " |", "|---" * len(head) + "|",
     ]  # fmt: skip
-    for name, runs in found.items():
+    for name, runs in ((name, runs) for name, runs in found.items() if runs):
         words = " ".join(f"`{word}`" for word in arms[name])
         rows = [_figures(lines) for lines in runs.values()]
+        seen = f" ({len(rows)} seeds)" if len(rows) < len(seeds) else ""
         cells = [_cell([row[column] for row in rows]) for column in range(len(rows[0]))]
-        text.append(f"| {name}{': ' + words if words else ''} | " + " | ".join(cells) + " |")
+        text.append(f"| {name}{': ' + words if words else ''}{seen} | " + " | ".join(cells) + " |")
     return "\n".join([*text, "", *_answers(found)]) + "\n"
 
 
@@ -119,10 +123,9 @@ def _answers(found: dict[str, dict[int, Lines]]) -> list[str]:
     first, *others = found
     lines = [f"Less *{first}*, same seeds, after training:", "", "| arm | held out | best of 8 |", "|---|---|---|"]
     for name in others:
-        gaps = [
-            [_figures(found[name][seed])[column] - _figures(found[first][seed])[column] for seed in found[name]]
-            for column in (3, 5)
-        ]
+        seeds = [seed for seed in found[name] if seed in found[first]]
+        pairs = [(_figures(found[name][seed]), _figures(found[first][seed])) for seed in seeds]
+        gaps = [[own[column] - other[column] for own, other in pairs] for column in (3, 5)]
         lines.append(f"| {name} | " + " | ".join(_cell(one, signed=True) for one in gaps) + " |")
     return lines
 

@@ -109,4 +109,3 @@ class _Cut:
         """Whether a tensor is in memory whatever becomes of its readers."""
         node = self.nodes.get(name)
         return node is not None and (name in self.stored or node.op in (CUT, ADD_CUT))
-

@@ -54,6 +54,7 @@ def test_a_search_for_settings_goes_on_and_what_it_writes_is_what_it_tried(tmp_p
         tune(question(seeds=(9, 10)), tmp_path, trials=4)
 
 
+@pytest.mark.slow
 def test_a_trial_that_was_cut_off_begins_again(tmp_path: Path) -> None:
     whole = tune(question(), tmp_path / "whole", trials=3)
 
