@@ -150,7 +150,7 @@ def _answer(shares: Shares, algorithm: str, names: Sequence[str], seeds: range) 
     gap, error = float(gaps.mean()), float(_error(gaps[:, None])[0])
     told = abs(gap) > float(stats.t.ppf(0.975, len(seeds) - 1)) * error
     verdict = ("better" if gap > 0 else "worse") if told else "no difference told"
-    return f"`{algorithm}`, tuned less defaults, same seeds, mean of the curve: {gap:+.4f} ± {error:.4f}: {verdict}.  "
+    return f"- `{algorithm}`, tuned less defaults, same seeds, mean of the curve: {gap:+.4f} ± {error:.4f}: {verdict}."
 
 
 HEAD = """# Tuned settings of slot policies
