@@ -102,7 +102,7 @@ def page(
     for name, runs in ((name, runs) for name, runs in found.items() if runs):
         words = " ".join(f"`{word}`" for word in arms[name])
         rows = [_figures(lines) for lines in runs.values()]
-        seen = f" ({len(rows)} seeds)" if len(rows) < len(seeds) else ""
+        seen = f" ({len(rows)} of {len(seeds)} seeds)" if len(rows) < len(seeds) else ""
         cells = [_cell([row[column] for row in rows]) for column in range(len(rows[0]))]
         text.append(f"| {name}{': ' + words if words else ''}{seen} | " + " | ".join(cells) + " |")
     return "\n".join([*text, "", *_answers(found)]) + "\n"

@@ -22,8 +22,9 @@ Bools = NDArray[np.bool_]
 View = Literal["own", "all"]
 """Which earlier decisions a role sees: those of its own slots, or of every role that acts before it."""
 
-_prefixes: weakref.WeakKeyDictionary[SearchSpace, dict[tuple[int, ...], Bools]] = weakref.WeakKeyDictionary()
-"""Legal next values by what was chosen before; spaces that compare equal have the same."""
+_prefixes: weakref.WeakKeyDictionary[SearchSpace, dict[tuple[int, ...], Floats]] = weakref.WeakKeyDictionary()
+"""How many valid points go on with each next value, by what was chosen before; spaces that compare equal have the
+same."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,10 +33,10 @@ class Layout:
 
     grid: Grid
     view: View = "all"
-    _legal: dict[tuple[int, ...], Bools] | None = field(init=False, repr=False)
+    _points: dict[tuple[int, ...], Floats] | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_legal", _legal_prefixes(self.grid, self.order))
+        object.__setattr__(self, "_points", _points_by_prefix(self.grid, self.order))
 
     @cached_property
     def order(self) -> tuple[int, ...]:
@@ -109,35 +110,35 @@ class Layout:
         """(slots,): the decisions of a role; of everybody for None."""
         return np.array([role is None or one == role for one in self.roles])
 
-    def next_legal(self, prefix: tuple[int, ...]) -> Bools:
-        """(size,): values of the next decision that some valid point has after these; all of them where the space is
-        too large to know."""
-        everything = np.ones(self.sizes[len(prefix)], dtype=bool)
-        return everything if self._legal is None else self._legal.get(prefix, everything)
+    def next_weights(self, prefix: tuple[int, ...]) -> Floats:
+        """(size,): what each value of the next decision weighs beside its logit: the number of valid points that go on
+        with it, so that a policy without preferences draws every valid point alike. One for all where the space is too
+        large to know."""
+        everything = np.ones(self.sizes[len(prefix)])
+        return everything if self._points is None else self._points.get(prefix, everything)
 
-    def legal(self, choices: Ints) -> Bools:
-        """(n, width): which values each decision of each row could have had."""
-        rows = [[self.next_legal(tuple(row[:i])) for i in range(len(row))] for row in choices.tolist()]
+    def base(self, choices: Ints) -> Floats:
+        """(n, width): these weights for each decision of each row; zero for values that it could not have had."""
+        rows = [[self.next_weights(tuple(row[:i])) for i in range(len(row))] for row in choices.tolist()]
         found = np.array([np.concatenate(parts) for parts in rows]).reshape(len(choices), self.width)
         # Where all others are held, a role may leave the tree of valid prefixes; what was chosen was possible.
-        found |= self.one_hot(choices) > 0
-        return found
+        return np.where((self.one_hot(choices) > 0) & (found == 0), 1.0, found)
 
 
-def _legal_prefixes(grid: Grid, order: Sequence[int]) -> dict[tuple[int, ...], Bools] | None:
+def _points_by_prefix(grid: Grid, order: Sequence[int]) -> dict[tuple[int, ...], Floats] | None:
     if grid.space in _prefixes:
         return _prefixes[grid.space]
     points = valid_points(grid.space)
     if points is None:
         return None
     sizes = [grid.sizes[column] for column in order]
-    found: dict[tuple[int, ...], Bools] = {}
+    found: dict[tuple[int, ...], Floats] = {}
     for point in points:
         row = tuple(point[column] for column in order)
         for i, choice in enumerate(row):
-            legal = found.get(row[:i])
-            if legal is None:
-                legal = found[row[:i]] = np.zeros(sizes[i], dtype=bool)
-            legal[choice] = True
+            counts = found.get(row[:i])
+            if counts is None:
+                counts = found[row[:i]] = np.zeros(sizes[i])
+            counts[choice] += 1.0
     _prefixes[grid.space] = found
     return found

@@ -78,7 +78,7 @@ class Learner:
         choices = self.layout.choices([self.layout.grid.point(trial.values) for trial in told])
         noise = self.noise(kind, role)
         raw = logits(self.layout, self.weights, self.layout.one_hot(choices))
-        behaviour = log_chosen(self.layout, probabilities(self.layout, raw, self.layout.legal(choices), noise), choices)
+        behaviour = log_chosen(self.layout, probabilities(self.layout, raw, self.layout.base(choices), noise), choices)
         acted = self.decides(kind, role)
         self._pending += [Known(row, log, acted, t) for row, log, t in zip(choices, behaviour, told, strict=True)]
         if len(self._pending) >= self.settings.group:

@@ -82,7 +82,7 @@ class SlotPolicy:
             return space.sensible()
         choices = layout.choices(found)
         raw = logits(layout, learner.weights, layout.one_hot(choices))
-        likely = log_chosen(layout, probabilities(layout, raw, layout.legal(choices), quiet), choices).sum(axis=1)
+        likely = log_chosen(layout, probabilities(layout, raw, layout.base(choices), quiet), choices).sum(axis=1)
         return layout.grid.values(found[int(np.argmax(likely))])
 
     def propose(self, request: Request) -> list[Proposal]:

@@ -28,10 +28,10 @@ def draw(
             rows[:, i] = held[0][i]
         else:
             raw = (layout.prior + weights.bias)[span] + chosen @ weights.pairs[:, span]
-            legal = np.array([layout.next_legal(tuple(row)) for row in rows[:, :i].tolist()])
-            raw = np.exp(np.where(legal, raw - raw.max(axis=1, keepdims=True), -np.inf))
+            base = np.array([layout.next_weights(tuple(row)) for row in rows[:, :i].tolist()])
+            raw = base * np.exp(raw - raw.max(axis=1, keepdims=True))
             own = raw / np.maximum(raw.sum(axis=1, keepdims=True), 1e-300)
-            own = (1.0 - noise[i]) * own + noise[i] * legal / legal.sum(axis=1, keepdims=True)
+            own = (1.0 - noise[i]) * own + noise[i] * base / base.sum(axis=1, keepdims=True)
             below = np.cumsum(own, axis=1)
             picked = (uniform[:, i : i + 1] * below[:, -1:] >= below).sum(axis=1)
             rows[:, i] = np.minimum(picked, own.shape[1] - 1)
@@ -44,7 +44,7 @@ def role_entropy(layout: Layout, weights: Weights) -> dict[str, float]:
     decision that others leave no choice counts as settled."""
     quiet = np.zeros(len(layout.sizes))
     rows = draw(layout, weights, PROBES, quiet, np.random.default_rng(0))
-    legal = layout.legal(rows)
-    found = entropies(layout, probabilities(layout, logits(layout, weights, layout.one_hot(rows)), legal, quiet))
+    base = layout.base(rows)
+    found = entropies(layout, probabilities(layout, logits(layout, weights, layout.one_hot(rows)), base, quiet))
     share = found.mean(axis=0) / np.log(np.maximum(layout.sizes, 2))
     return {role: float(share[layout.acting(role)].mean()) for role in dict.fromkeys(layout.roles)}

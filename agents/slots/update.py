@@ -49,9 +49,9 @@ class Adam:
 def surrogate(layout: Layout, weights: Weights, batch: Batch, settings: StepSettings) -> tuple[float, Floats]:
     """The objective, mean over members, and its gradient by the logits, (n, width)."""
     n = max(len(batch.choices), 1)
-    legal = layout.legal(batch.choices)
+    base = layout.base(batch.choices)
     quiet = np.zeros(len(layout.sizes))
-    probability = probabilities(layout, logits(layout, weights, layout.one_hot(batch.choices)), legal, quiet)
+    probability = probabilities(layout, logits(layout, weights, layout.one_hot(batch.choices)), base, quiet)
     ratio = np.exp(np.minimum(log_chosen(layout, probability, batch.choices) - batch.behaviour, 20.0))
     high, low = 1.0 + settings.clip_high, 1.0 - settings.clip_low
     worth = batch.advantages * batch.acted

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from warpsmith.agents.slots.layout import Bools, Floats, Ints, Layout
+from warpsmith.agents.slots.layout import Floats, Ints, Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +30,15 @@ def logits(layout: Layout, weights: Weights, chosen: Floats) -> Floats:
     return found
 
 
-def probabilities(layout: Layout, raw: Floats, legal: Bools, noise: Floats) -> Floats:
-    """(n, width): the softmax over the legal values of each decision, mixed with the uniform distribution over them.
+def probabilities(layout: Layout, raw: Floats, base: Floats, noise: Floats) -> Floats:
+    """(n, width): the softmax of each decision, weighted by `base` (n, width), mixed with what that alone would give.
     `noise` (slots,): share of the uniform one."""
-    found = np.where(legal, raw, -np.inf)
+    found = np.empty_like(raw)
     for i, span in enumerate(layout.spans):
-        own = found[:, span]
-        own = np.exp(own - own.max(axis=1, keepdims=True))
+        own = np.where(base[:, span] > 0, raw[:, span], -np.inf)
+        own = base[:, span] * np.exp(own - own.max(axis=1, keepdims=True))
         own /= own.sum(axis=1, keepdims=True)
-        uniform = legal[:, span] / legal[:, span].sum(axis=1, keepdims=True)
+        uniform = base[:, span] / base[:, span].sum(axis=1, keepdims=True)
         found[:, span] = (1.0 - noise[i]) * own + noise[i] * uniform
     return found
 

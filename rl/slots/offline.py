@@ -17,7 +17,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.stats import spearmanr
 
-from warpsmith.agents.slots.layout import Bools, Floats, Ints, Layout
+from warpsmith.agents.slots.layout import Floats, Ints, Layout
 from warpsmith.agents.slots.specialist import SlotColumns, Specialist, columns_of, kind_of, warm
 from warpsmith.agents.slots.weights import Weights, log_chosen, logits, probabilities, zeros
 from warpsmith.kernels.records import SlotValue
@@ -98,8 +98,8 @@ class _Side:
         return self.group.layout.one_hot(self.group.choices)
 
     @cached_property
-    def legal(self) -> Bools:
-        return self.group.layout.legal(self.group.choices)
+    def base(self) -> Floats:
+        return self.group.layout.base(self.group.choices)
 
     @cached_property
     def better(self) -> Floats:
@@ -114,7 +114,7 @@ class _Side:
         layout, own = self.group.layout, self.columns
         weights = Weights(bias[own], pairs[np.ix_(own, own)] * layout.seen)
         probability = probabilities(
-            layout, logits(layout, weights, self.chosen), self.legal, np.zeros(len(layout.sizes))
+            layout, logits(layout, weights, self.chosen), self.base, np.zeros(len(layout.sizes))
         )
         score = log_chosen(layout, probability, self.group.choices).sum(axis=1)
         ahead = score[:, None] - score[None, :]
@@ -193,6 +193,6 @@ def likelihoods(held: Recorded, weights: Weights) -> Floats:
     layout = held.layout
     raw = logits(layout, weights, layout.one_hot(held.choices))
     quiet = np.zeros(len(layout.sizes))
-    probability = probabilities(layout, raw, layout.legal(held.choices), quiet)
+    probability = probabilities(layout, raw, layout.base(held.choices), quiet)
     found: Floats = log_chosen(layout, probability, held.choices).sum(axis=1)
     return found

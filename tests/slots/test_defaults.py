@@ -53,7 +53,7 @@ def test_learnt_preferences_order_problems_that_were_left_out_better_than_the_pr
     assert len(found) == 5
     for one in found:
         assert one.spearman[1] > one.spearman[0], one.problem
-    assert np.mean([one.spearman[1] - one.spearman[0] for one in found]) > 0.15
+    assert np.mean([one.spearman[1] - one.spearman[0] for one in found]) > 0.1
     assert np.mean([one.first[1] for one in found]) <= np.mean([one.first[0] for one in found])
 
 

@@ -1,5 +1,6 @@
 """Slot policies in a search: what they propose, that it follows from the history, and that training pays."""
 
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from warpsmith.agents.slots.learner import Learner
 from warpsmith.agents.slots.policy import SlotPolicy
 from warpsmith.agents.slots.sampling import draw
 from warpsmith.agents.slots.specialist import ENDING, Specialist, nearest, read_specialists, save, specialist_of, warm
-from warpsmith.agents.slots.weights import Weights, zeros
+from warpsmith.agents.slots.weights import Weights, log_chosen, probabilities, zeros
 from warpsmith.agents.space import Grid
 from warpsmith.agents.synthetic import SLOTS, FormulaSpace, landscape_us
 from warpsmith.app.slots.__main__ import app
@@ -61,6 +62,16 @@ def test_proposals_follow_from_the_request_alone(space: FormulaSpace, batch: int
     earlier = tuple(t for t in trials if t.step < last[0].step)
     request = Request(space, earlier, last[0].kind, len(last), 3, last[0].step, role=last[0].role)
     assert [p.values for p in SlotPolicy().propose(request)] == [t.values for t in last]
+
+
+def test_without_preferences_every_valid_point_is_as_likely(space: FormulaSpace) -> None:
+    layout = Layout(Grid(space))
+    valid = [p for p in itertools.product(*map(range, layout.grid.sizes)) if layout.grid.valid(p)]
+    choices = layout.choices(valid)
+    flat = probabilities(
+        layout, np.zeros((len(valid), layout.width)), layout.base(choices), np.full(len(layout.sizes), 0.3)
+    )
+    assert np.exp(log_chosen(layout, flat, choices).sum(axis=1)) == pytest.approx(1 / len(valid))
 
 
 def test_noise_disturbs_the_role_that_is_named_or_the_one_that_has_settled(space: FormulaSpace) -> None:

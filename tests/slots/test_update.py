@@ -24,7 +24,7 @@ def random_batch(layout: Layout, weights: Weights, rng: np.random.Generator, n: 
     points = layout.grid.all_points()
     choices = layout.choices([points[i] for i in rng.choice(len(points), n, replace=False)])
     quiet = np.zeros(len(layout.sizes))
-    now = probabilities(layout, logits(layout, weights, layout.one_hot(choices)), layout.legal(choices), quiet)
+    now = probabilities(layout, logits(layout, weights, layout.one_hot(choices)), layout.base(choices), quiet)
     behaviour = log_chosen(layout, now, choices) + rng.uniform(-0.1, 0.1, choices.shape)
     acted = rng.random(choices.shape) < 0.8
     return Batch(choices, rng.normal(size=choices.shape), behaviour, acted)
@@ -76,7 +76,7 @@ def test_weights_grow_only_where_a_role_may_look(space: FormulaSpace, view: str)
 def test_what_wins_becomes_likely_and_what_loses_unlikely(layout: Layout) -> None:
     points = layout.grid.all_points()
     choices = layout.choices([points[0], points[-1]])
-    quiet, legal = np.zeros(len(layout.sizes)), layout.legal(choices)
+    quiet, legal = np.zeros(len(layout.sizes)), layout.base(choices)
 
     def chances(weights: Weights) -> np.ndarray:
         now = probabilities(layout, logits(layout, weights, layout.one_hot(choices)), legal, quiet)
