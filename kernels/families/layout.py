@@ -224,7 +224,7 @@ def _context(turn: Turn) -> dict[str, object]:
     operands = [*turned, *straight, *stores]
     return {
         "operators": ", ".join(region.source_ops) or "pointwise",
-        "prelude": codegen.prelude("memory"),
+        "prelude": codegen.prelude("memory", lines=region.post),
         "index": index,
         "i": {"name": turn.i.name, "size": turn.i.size, "first": "first_i", "tile": "TILE_I"},
         "j": {"name": turn.j.name, "size": turn.j.size, "first": "first_j", "tile": "TILE_J"},

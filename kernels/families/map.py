@@ -215,7 +215,7 @@ class MapFamily:
                   for position, store in enumerate(region.stores)]  # fmt: skip
         return {
             "operators": ", ".join(region.source_ops) or "pointwise",
-            "prelude": codegen.prelude("memory"),
+            "prelude": codegen.prelude("memory", lines=region.post),
             "index": index,
             "total": region.kept_size,
             "row": region.kept[-1].size if region.kept else 1,

@@ -147,7 +147,7 @@ def _context(region: ScanRegion) -> dict[str, Any]:
     fixed = [load for load in loads_of(region) if way_of(region, load) == "fixed"]
     return {
         "operators": ", ".join(region.source_ops) or "scan",
-        "prelude": codegen.prelude("memory"),
+        "prelude": codegen.prelude("memory", lines=(*region.lines, *region.post)),
         "index": position_ctype(region), "row_index": row, "ctype": region.ctype, "kernel": KERNEL,
         "size": region.axis.size, "operands": region.operands, "kept": region.kept_size,
         "exclusive": str(region.exclusive).lower(), "operator": operator, "identity": identity,

@@ -181,7 +181,7 @@ def _context(region: ScanRegion) -> dict[str, Any]:
     operator, identity = OPERATORS[region.kind]
     fixed = [load for load in loads_of(region) if load not in moving(region)]
     return {
-        "operators": ", ".join(region.source_ops) or "scan", "prelude": codegen.prelude("memory"),
+        "operators": ", ".join(region.source_ops) or "scan", "prelude": codegen.prelude("memory", lines=(*region.lines, *region.post)),
         "index": index, "ctype": region.ctype, "kernel": KERNEL, "size": region.axis.size,
         "operands": region.operands, "kept": region.kept_size, "exclusive": str(region.exclusive).lower(),
         "operator": operator, "identity": identity, "signature": codegen.signature(found),
