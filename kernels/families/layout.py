@@ -158,7 +158,7 @@ class LayoutFamily:
                     for one in turn.staged
                 ),
                 flops=sum(line.flops for line in post) * total, special_ops=special,
-                instructions=4 * packs + (2 * len(turn.staged) + len(post) + 1) * points + 12 * special,
+                instructions=4 * packs + (2 * len(turn.staged) + common.instructions(post) + 1) * points,
                 bytes_in_flight=vector * items * sum(common.item_bytes(load) for load in held),
                 barriers=2 if turn.turned_stores else 1, sweeps=1 if whole or not turn.straight else 2,
                 independent=min(4, vector * items),

@@ -22,7 +22,7 @@ class Call:
     index: tuple[Expr, ...] = ()
     """Where in the node's output the value is wanted (for index-valued operators)."""
     exact: bool = False
-    """Whether something that jumps (`floor`, a comparison) depends on the result: quotients are then rounded as eager's."""
+    """Whether something that jumps (`floor`, a comparison) depends on it: quotients are then rounded as eager's."""
     fold: Callable[[ReductionKind, Value, CType], Value] | None = None
     """Reduces an operand over the reduced axes; set for reductions alone."""
 

@@ -1,19 +1,23 @@
-"""The functions of `device_math.cu` against float64: over all magnitudes, at the edges, and where forms are recognised."""
+"""The functions of `device_math.cu`: over all magnitudes against float64, at the edges against eager, and uses."""
 
 from __future__ import annotations
 
 import ctypes
 import subprocess
-from pathlib import Path
+from functools import cache
 
+import numpy as np
 import pytest
 import torch
+from emulator.kit import aligned, cuda, good, run
+from lowering import functions
 from lowering.graphs import graph_of
-from lowering.sequential import DEVICE_MATH
+from lowering.sequential import DEVICE_MATH, device_program
 
-from warpsmith.kernels.lowering.device_math import plain
+from warpsmith.kernels import codegen
+from warpsmith.kernels.lowering.device_math import COSTS, plain
 from warpsmith.kernels.lowering.lower import lower
-from warpsmith.kernels.region import Region
+from warpsmith.kernels.region import Line, Region
 
 SWEEP = r"""
 #include <stdint.h>
@@ -44,7 +48,9 @@ FUNCTION(tanh_softplus, tanh(softplus64(d)), true)
 FUNCTION(expm1, expm1(d), true)
 FUNCTION(one_plus_tanh, 2 / (1 + exp(-2 * d)), true)
 FUNCTION(one_plus_erf, erfc(-d), true)
-extern "C" void offsets(int exp_, int exp2_, int reciprocal_) { off_exp = exp_; off_exp2 = exp2_; off_reciprocal = reciprocal_; }
+extern "C" void offsets(int of_exp, int of_exp2, int of_reciprocal) {
+    off_exp = of_exp; off_exp2 = of_exp2; off_reciprocal = of_reciprocal;
+}
 extern "C" double sweep_divide_by(uint32_t step, float* where) {
     double worst = 0;
     const float divisors[] = {3, -6, 7, 9, 48, 0.1f, 1e-30f, 1.9e30f, 1000, 3.1415927f};
@@ -107,3 +113,141 @@ def test_a_constant_divides_as_exactly_as_a_division(swept: ctypes.CDLL) -> None
     swept.sweep_divide_by.restype = ctypes.c_double
     found = swept.sweep_divide_by(16 * STEP, ctypes.byref(where))
     assert 0.49 < found < 0.5001, where.value
+
+
+EDGES = [
+    0.0,
+    1e-45,
+    1e-40,
+    1.1e-38,
+    1e-30,
+    1e-20,
+    1e-8,
+    1e-4,
+    0.01,
+    0.3,
+    0.4999999,
+    0.5,
+    0.5000001,
+    0.6,
+    1.0,
+    1.5,
+    3.0,
+    3.9,
+]
+EDGES += [
+    4.1,
+    5.0,
+    8.9,
+    9.1,
+    11.9,
+    12.1,
+    16.9,
+    17.1,
+    19.99,
+    20.01,
+    44.5,
+    63.9,
+    87.0,
+    87.4,
+    88.1,
+    88.6,
+    88.8,
+    89.5,
+    103.0,
+    104.5,
+]
+EDGES += [127.0, 129.0, 500.0, 1e10, 1e19, 5e19, 1e30, 3e38, float("inf"), float("nan")]
+"""Both signs are tried: denormals, thresholds of eager's and of our formulas, where exponentials overflow or vanish."""
+
+
+@cache
+def lowered(function: str, *shapes: str) -> Region:
+    """The region of a function of functions.py."""
+    region = lower(graph_of(function, *shapes))
+    assert isinstance(region, Region)
+    return region
+
+
+def values_of(function: str, *inputs: torch.Tensor) -> tuple[Region, list[torch.Tensor]]:
+    """A function of functions.py as one kernel on the emulator."""
+    region = lowered(function, *(str(len(one)) for one in inputs))
+    text = codegen.prelude("math_units", "math") + "\n" + device_program(region, "k")
+    given = [aligned(one.numpy(), np.float32) for one in inputs]
+    results = [aligned(np.zeros(len(inputs[0])), np.float32) for _ in region.stores]
+    blocks = (-(-len(inputs[0]) // 128),)
+    good(run(cuda(text), "k", blocks, (128,), [*given, *results], outs=range(len(given), len(given) + len(results))))
+    return region, [torch.from_numpy(result.copy()) for result in results]
+
+
+def test_edges_are_eagers() -> None:
+    """NaN, infinities, signs of zeros and all values, as far as float32 carries them."""
+    x = torch.tensor([sign * edge for edge in EDGES for sign in (1.0, -1.0)])
+    _, found = values_of("composed_activations", x)
+    for number, (got, eager, exact) in enumerate(
+        zip(found, functions.composed_activations(x), functions.composed_activations(x.double()), strict=True)
+    ):
+        assert torch.equal(got.isnan(), eager.isnan()), (number, x[got.isnan() != eager.isnan()])
+        assert torch.equal(got.isinf(), eager.isinf()), (number, x[got.isinf() != eager.isinf()])
+        zeros = (eager == 0) & (got == 0)
+        assert torch.equal(got.signbit()[zeros], eager.signbit()[zeros]), (number, x[zeros])
+        finite = eager.isfinite()
+        error, own = (got - exact).abs()[finite], (eager - exact).abs()[finite]
+        cancelled = 2e-16 * x.abs()[finite].clamp(max=20)  # what float64 loses of 1 + tanh and 1 + erf
+        bound = torch.maximum(4 * own, 8e-7 * exact.abs()[finite]) + 1.2e-38 + cancelled
+        assert bool((error <= bound).all()), (number, x[finite][error > bound], got[finite][error > bound])
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "count"),
+    [
+        ("sigmoid_twice", "math::sigmoid", 1),
+        ("sigmoid_twice", "expf", 1),
+        ("composed_activations", "math::tanh_softplus", 1),
+        ("composed_activations", "math::sigmoid", 1),
+        ("composed_activations", "math::one_plus_tanh", 1),
+        ("composed_activations", "math::one_plus_erf", 1),
+        ("composed_activations", "tanhf", 0),
+        ("composed_activations", "log1pf", 0),
+        ("composed_activations", "erff", 0),
+        ("quotient_of_sign", "math::divide", 1),
+    ],
+)
+def test_forms_are_recognised_and_shared(function: str, name: str, count: int) -> None:
+    region = lowered(function, *["8"] * (2 if function.startswith("quotient") else 1))
+    assert sum(f"{name}(" in line.text for line in region.post) == count
+
+
+def test_rounded_quotients_are_eagers() -> None:
+    """Whole quotients come out whole before `floor`; without the division's exact form some do not."""
+    y = torch.arange(1.0, 129.0)
+    x = y * torch.arange(1.0, 129.0).flip(0)
+    region, (floored, rounded) = values_of("quotient_rounded", x, y)
+    assert [line.text for line in region.post if " / " in line.text] == ["x0 / x1", "x0 / 3.0f"]
+    assert torch.equal(floored, torch.floor(x / y))
+    assert torch.equal(rounded, torch.round(x / 3.0))
+
+
+def test_a_plan_shows_functions_that_any_kernel_has() -> None:
+    assert plain("math::divide(v0, (-2.5f))") == "v0 / (-2.5f)"
+    assert plain("fmaxf(x0, v1)") == "fmaxf(x0, v1)"
+    region = lowered("composed_activations", "8")
+    assert not any("math::" in plain(line.text) for line in region.post)
+    assert all(line.text.split("(")[0] in COSTS for line in region.post if line.text.startswith("math::"))
+
+
+def test_costs_follow_the_functions() -> None:
+    """A line's instructions are those of its functions; of plain arithmetic one an operation."""
+    region = lowered("composed_activations", "8")
+    of = {line.text.split("(")[0]: line for line in region.post}
+    assert (of["math::tanh_softplus"].instructions, of["math::tanh_softplus"].special) == (14, 2)
+    assert [line.instructions for line in region.post if line.text == "x0 * 0.5f"] == [1]
+    assert min(line.instructions for line in region.post) == 1
+
+
+def test_only_kernels_that_call_the_functions_hold_them() -> None:
+    def lines(text: str) -> tuple[Line, ...]:
+        return (Line("v0", "float", text, "full", ("x0",)),)
+
+    assert "namespace math" in codegen.prelude("memory", lines=lines("math::sigmoid(x0)"))
+    assert "namespace math" not in codegen.prelude("memory", lines=lines("expf(x0)"))
