@@ -69,7 +69,8 @@ static __device__ __forceinline__ float expm1(float x) {
     rest = fmaf(rest, x, 4.166536033153534e-2f);
     rest = fmaf(rest, x, 1.66666641831398e-1f);
     rest = fmaf(rest, x, 5.000000596046448e-1f);
-    return fabsf(x) < 0.5f ? x * fmaf(rest, x, 1.0f) : expf(x) - 1.0f;
+    const float near = x * fmaf(rest, x, 1.0f), far = expf(x) - 1.0f;
+    return fabsf(x) < 0.5f ? near : far;
 }
 // 1 + tanh(x) = 2 / (1 + exp(-2 x)), without the cancellation for negative x.
 static __device__ __forceinline__ float one_plus_tanh(float x) {

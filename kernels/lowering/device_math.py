@@ -56,7 +56,7 @@ COSTS: dict[str, Work] = {
     "math::sigmoid": Work(11, 2),
     "math::softplus": Work(18, 1),
     "math::tanh_softplus": Work(14, 2),
-    "math::expm1": Work(18, 1),
+    "math::expm1": Work(16, 1),
     "math::one_plus_tanh": Work(4, 2),
     "math::one_plus_erf": Work(13, 1),
 }
