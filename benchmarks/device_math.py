@@ -65,6 +65,8 @@ FORMS = (
     Form("x / y", "x / y", "math::divide(x, y)", lambda x, y: x / y, "math::divide"),
     Form("x / 3", "x / 3.0f", "math::divide_by(x, 3.0f)", lambda x, y: x / 3, "math::divide_by"),
     Form("1 / x", "1.0f / x", "math::reciprocal(x)", lambda x, y: 1 / x, "math::reciprocal"),
+    Form("sqrt", "sqrtf(x)", "math::sqrt(x)", lambda x, y: torch.sqrt(x), "math::sqrt"),
+    Form("1 / sqrt(x)", "1.0f / sqrtf(x)", "rsqrtf(x)", lambda x, y: torch.rsqrt(x), "rsqrtf"),
     Form("sigmoid", "1.0f / (1.0f + expf(-x))", "math::sigmoid(x)", lambda x, y: torch.sigmoid(x), "math::sigmoid"),
     Form("silu", "x / (1.0f + expf(-x))", "x * math::sigmoid(x)", lambda x, y: x * torch.sigmoid(x), floor=1e-30),
     Form("softplus", _PLAIN_SOFTPLUS, "math::softplus(x)", lambda x, y: _softplus(x), "math::softplus"),
@@ -89,8 +91,6 @@ FORMS = (
     Form("log1p", "log1pf(x)", None, lambda x, y: torch.log1p(x), "log1pf"),
     Form("tanh", "tanhf(x)", None, lambda x, y: torch.tanh(x), "tanhf"),
     Form("erf", "erff(x)", None, lambda x, y: torch.erf(x), "erff"),
-    Form("sqrt", "sqrtf(x)", None, lambda x, y: torch.sqrt(x), "sqrtf"),
-    Form("rsqrt", "rsqrtf(x)", None, lambda x, y: torch.rsqrt(x), "rsqrtf"),
     Form("pow(x, 1.7)", "powf(x, 1.7f)", None, lambda x, y: torch.pow(x, 1.7), "powf"),
 )  # fmt: skip
 

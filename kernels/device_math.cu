@@ -25,6 +25,12 @@ static __device__ __forceinline__ float reciprocal(float x) {
     asm("rcp.approx.f32 %0, %1;" : "=f"(result) : "f"(x));
     return result;
 }
+// The square root to one unit, likewise for all operands.
+static __device__ __forceinline__ float sqrt(float x) {
+    float result;
+    asm("sqrt.approx.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+}
 }  // namespace math
 //@part math
 // Functions of torch to a few units in the last place without branches: benchmarks/device_math.py holds them against

@@ -12,7 +12,7 @@ from warpsmith.kernels.lowering.call import Call, Operand
 from warpsmith.kernels.lowering.values import Value, rounded_float32
 
 EXP, ERF, TANH = "expf({0})", "erff({0})", "tanhf({0})"
-SOFTPLUS = "math::softplus({0})"
+SOFTPLUS, ROOT = "math::softplus({0})", "math::sqrt({0})"
 _ONE_PLUS = {ERF: "math::one_plus_erf({0})", TANH: "math::one_plus_tanh({0})"}
 _SATURATED = 17.0
 """From here on log(1 + exp(x)) is x, rounded to float32."""
@@ -21,12 +21,15 @@ _MOST_EXPONENT = 120
 
 
 def quotient(c: Call, x: Operand, y: Operand) -> Value:
-    """x / y in float; a constant divisor becomes a product, exact or nearly."""
+    """x / y in float; a constant divisor becomes a product, a root its inverse, which cannot overflow."""
     divisor = _number(y)
     if divisor is not None and isinstance(x, Value):
         return _by_constant(c, x, divisor)
     if c.exact:
         return c.floats("{0} / {1}", x, y)
+    if isinstance(y, Value) and y.template == ROOT:
+        inverse = c.floats("rsqrtf({0})", y.operands[0])
+        return inverse if _number(x) == 1.0 else c.floats("{0} * {1}", x, inverse)
     if _number(x) == 1.0:
         return c.floats("math::reciprocal({0})", y)
     return c.floats("math::divide({0}, {1})", x, y)
@@ -45,6 +48,11 @@ def _by_constant(c: Call, x: Value, divisor: float) -> Value:
 def reciprocal(c: Call, x: Operand) -> Value:
     """1 / x in float."""
     return quotient(c, 1.0, x)
+
+
+def sqrt(c: Call, x: Operand) -> Value:
+    """The square root."""
+    return c.floats("sqrtf({0})" if c.exact else ROOT, x)
 
 
 def add(c: Call, x: Operand, y: Operand) -> Value:

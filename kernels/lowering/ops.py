@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from warpsmith.kernels.lowering.call import Call, Operand
-from warpsmith.kernels.lowering.forms import ERF, EXP, add, log1p, quotient, reciprocal, tanh, where
+from warpsmith.kernels.lowering.forms import ERF, EXP, add, log1p, quotient, reciprocal, sqrt, tanh, where
 from warpsmith.kernels.lowering.values import Value
 
 PointwiseOp = Callable[..., Value]
@@ -57,8 +57,10 @@ def _pow(c: Call, x: Operand, y: Operand) -> Value:
         return _whole_pow(c, x, y)
     if not isinstance(x, Value) or isinstance(y, Value):
         return c.floats("powf({0}, {1})", x, y, flops=8)
-    if y in _ROOTS:
-        return c.floats(_ROOTS[y], x)
+    if y == 0.5:
+        return sqrt(c, x)
+    if y == -0.5:
+        return c.floats("rsqrtf({0})", x)
     if y in (-1, -2):
         return reciprocal(c, _product(c, c.to(x, "float"), -int(y)))
     if 0 <= y <= _MOST_FACTORS and y == int(y):
@@ -76,7 +78,6 @@ def _product(c: Call, x: Value, count: int) -> Value:
     return c.floats("{0} * {0}", half)
 
 
-_ROOTS = {0.5: "sqrtf({0})", -0.5: "rsqrtf({0})"}
 _MOST_FACTORS = 16
 
 
@@ -134,7 +135,7 @@ POINTWISE: dict[str, PointwiseOp] = {
     "abs": _by_type("fabsf({0})", "{0} < 0 ? -{0} : {0}"),
     "sign": _typed("({0} > 0) - ({0} < 0)", flops=3),
     "reciprocal": reciprocal,
-    "sqrt": _unary("sqrtf({0})"),
+    "sqrt": sqrt,
     "rsqrt": _unary("rsqrtf({0})"),
     "exp": _unary(EXP),
     "exp2": _unary("exp2f({0})"),

@@ -498,6 +498,9 @@ def composed_activations(x):
         1.0 / x,
         x / (1.0 + x.abs()),
         torch.pow(x, 5),
+        torch.sqrt(x),
+        1.0 / torch.sqrt(x),
+        2.5 / torch.sqrt(x),
     )
 
 

@@ -40,6 +40,7 @@ static float exp2_unit(float x) { return flushed(moved(exp2((double)x), off_exp2
 static float reciprocal_unit(float x) { return flushed(moved(1.0 / (double)flushed(x), off_reciprocal)); }
 static float divide(float x, float y) { return x / y; }
 static float reciprocal(float x) { return 1.0f / x; }
+static float sqrt(float x) { return sqrtf(x); }
 }
 #define expf moved_exp
 """

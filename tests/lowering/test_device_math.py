@@ -210,6 +210,8 @@ def test_edges_are_eagers() -> None:
         ("composed_activations", "tanhf", 0),
         ("composed_activations", "log1pf", 0),
         ("composed_activations", "erff", 0),
+        ("composed_activations", "math::reciprocal", 1),
+        ("composed_activations", "rsqrtf", 1),
         ("quotient_of_sign", "math::divide", 1),
     ],
 )
