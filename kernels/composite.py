@@ -39,6 +39,9 @@ class Convolved:
     pointwise: bool
     """One tap at each position: a matrix product in either layout."""
     transposed: bool
+    strided: bool
+    """Whether some stride is more than 1."""
+    dilated: bool
     wide: bool
     """Five taps or more in a dimension with a stride."""
     channels_last: bool

@@ -123,6 +123,7 @@ def model_new(
         parameters=repr(named),
         constants=repr(_constants(problem, named)),
         graph=plan.graph,
+        benchmark=plan.benchmarks,
         copied=repr([n for n in tensors if f"in{n}" in operands]),
         extended=any(step.cluster != (1, 1, 1) or step.cooperative for step in launched),
     )

@@ -20,6 +20,7 @@ from warpsmith.kernels.partition.channels_last import channels_last, is_channels
 from warpsmith.kernels.partition.convolved import convolved
 from warpsmith.kernels.partition.fuse import Fusion, Group
 from warpsmith.kernels.partition.price import Prices, canonical
+from warpsmith.kernels.partition.relus import with_cut_convolutions
 from warpsmith.kernels.partition.scratch import Scratch, Tenant, assigned
 from warpsmith.kernels.partition.slices import laid_out, node_of, operands_of, stored_leaf
 from warpsmith.kernels.partition.windows import window_of
@@ -76,12 +77,12 @@ class _Laid:
     fusion: Fusion
     layout: Layout
     weights: frozenset[str] = frozenset()
-    """Nodes that turn parameters."""
+    """Nodes that turn parameters, and others that are made when those are loaded."""
 
 
 def _contiguous(graph: OpGraph, prices: Prices) -> _Laid:
     laid = laid_out(_split(graph))
-    return _Laid(Fusion(laid, prices, live_nodes(laid)), "contiguous")
+    return _Laid(Fusion(laid, prices, live_nodes(laid)), "contiguous", graph.load_time)
 
 
 def _channels_last(graph: OpGraph, prices: Prices) -> _Laid | None:
@@ -89,9 +90,9 @@ def _channels_last(graph: OpGraph, prices: Prices) -> _Laid | None:
     turned = channels_last(_split(graph))
     if turned is None:
         return None
-    laid = laid_out(turned.graph, turned.turned)
+    laid = with_cut_convolutions(laid_out(turned.graph, turned.turned))
     fusion = Fusion(laid, prices, live_nodes(laid), begin_stored=turned.pools)
-    return _Laid(fusion, "channels_last", turned.weights)
+    return _Laid(fusion, "channels_last", turned.weights | laid.load_time)
 
 
 def _split(graph: OpGraph) -> OpGraph:
@@ -254,7 +255,10 @@ class _Composer:
         """What the plan calls the parameter, or the window on one, of which a group is a copy made at load time."""
         if len(group) > 1 or not self._at_load_time(group):
             return None
-        (name,) = operands_of(self.fusion.graph.node_index[group[0]])
+        name, *others = operands_of(self.fusion.graph.node_index[group[0]])
+        if others:
+            # A rewrite computes it.
+            return None
         base = window_of(self.fusion.graph, name, self.fusion.stored).base
         return self._window(name) if base in self.fusion.graph.inputs else None
 

@@ -341,7 +341,7 @@ class LoadedCuda:
         return run_extended
 
     def _function(self, step: KernelStep) -> Any:
-        """The kernel's handle, with the attributes set that this step needs."""
+        """The kernel's handle, with the attributes set that this step needs, and others of its kernel."""
         if step.kernel not in self._functions:
             self._functions[step.kernel] = self._module.get_function(step.kernel)
         function = self._functions[step.kernel]
@@ -349,7 +349,8 @@ class LoadedCuda:
         try:
             kind = "shared_memory"
             if step.shared_bytes:
-                set_function(function.ptr, cuda.FUNC_MAX_DYNAMIC_SHARED, step.shared_bytes)
+                most = max(one.shared_bytes for one in self.plan.launches_of(step.kernel))
+                set_function(function.ptr, cuda.FUNC_MAX_DYNAMIC_SHARED, most)
             kind = "cluster"
             if step.cluster[0] * step.cluster[1] * step.cluster[2] > 8:
                 set_function(function.ptr, cuda.FUNC_NON_PORTABLE_CLUSTER, 1)
