@@ -26,7 +26,7 @@ from warpsmith.kernels import codegen
 from warpsmith.kernels.lowering.device_math import COSTS
 from warpsmith.kernels.occupancy import WARP
 from warpsmith.kernels.records import Candidate, CompileReport, Counters, KernelStep, LaunchPlan
-from warpsmith.sandbox.backend import Backend
+from warpsmith.sandbox.backend import Backend, LaunchResult
 from warpsmith.sandbox.emulator.backend import EmulatorBackend
 from warpsmith.tools.compile import compile_candidate
 
@@ -58,7 +58,7 @@ def _cdf2(x: torch.Tensor) -> torch.Tensor:
     return torch.special.erfc(-x * 0.70710678118654752)
 
 
-_SUM = 2.0**-23
+SUM = 2.0**-23
 """A unit in the last place of one."""
 _PLAIN_SOFTPLUS = "(x > 20.0f ? x : log1pf(expf(x)))"
 _INNER = "0.7978846f * (x + 0.044715f * x * x * x)"
@@ -79,13 +79,13 @@ FORMS = (
     Form("elu", "expm1f(x); p[j] = x > 0.0f ? x : p[j]", "math::expm1(x); p[j] = x > 0.0f ? x : p[j]",
          lambda x, y: torch.where(x > 0, x, torch.expm1(x))),
     Form("1 + tanh", "1.0f + tanhf(x)", "math::one_plus_tanh(x)", lambda x, y: 2 * torch.sigmoid(2 * x),
-         "math::one_plus_tanh", _SUM),
+         "math::one_plus_tanh", SUM),
     Form("gelu, tanh form", f"0.5f * x * (1.0f + tanhf({_INNER}))", f"0.5f * x * math::one_plus_tanh({_INNER})",
-         lambda x, y: x * torch.sigmoid(2 * 0.79788456 * (x + 0.044715 * x**3)), floor=_SUM),
+         lambda x, y: x * torch.sigmoid(2 * 0.79788456 * (x + 0.044715 * x**3)), floor=SUM),
     Form("1 + erf", "1.0f + erff(x)", "math::one_plus_erf(x)", lambda x, y: torch.special.erfc(-x),
-         "math::one_plus_erf", _SUM),
+         "math::one_plus_erf", SUM),
     Form("gelu", "0.5f * x * (1.0f + erff(x * 0.70710678f))", "0.5f * x * math::one_plus_erf(x * 0.70710678f)",
-         lambda x, y: 0.5 * x * _cdf2(x), floor=_SUM),
+         lambda x, y: 0.5 * x * _cdf2(x), floor=SUM),
     Form("exp", "expf(x)", None, lambda x, y: torch.exp(x), "expf"),
     Form("exp2", "exp2f(x)", None, lambda x, y: torch.exp2(x), "exp2f"),
     Form("log", "logf(x)", None, lambda x, y: torch.log(x), "logf"),
@@ -233,23 +233,38 @@ class Measured:
         return (runs[0] - runs[1]) * WARP / POINTS
 
 
+def ran(
+    candidate: Candidate, inputs: tuple[torch.Tensor, torch.Tensor], arch: str, backend: Backend, folder: Path
+) -> tuple[CompileReport, LaunchResult, tuple[torch.Tensor, ...]]:
+    """Compiles and runs; the results on the CPU, one for each kernel."""
+    report = compile_candidate(candidate, arch, cache_dir=folder)
+    if not report.ok:
+        raise SystemExit(f"does not compile: {report.failure}")
+    place = backend.torch_device
+    results = {f"out{number}": torch.zeros(POINTS, device=place) for number in range(len(candidate.plan.steps))}
+    given = {"in0": inputs[0].to(place), "in1": inputs[1].to(place)}
+    launched = backend.load(report, candidate.plan).launch(given | results, poison=0)
+    if launched.failure is not None or launched.refused is not None:
+        raise SystemExit(f"the kernels did not run: {launched.failure or launched.refused}")
+    return report, launched, tuple(result.cpu() for result in results.values())
+
+
+def largest_errors(arch: str, backend: Backend) -> dict[str, float]:
+    """Of each form with a function of ours, the function's largest error in units in the last place."""
+    own = {form: form.ours for form in FORMS if form.ours is not None}
+    with tempfile.TemporaryDirectory() as folder:
+        _, _, results = ran(program(list(own.values())), inputs(), arch, backend, Path(folder))
+    x, y = (one.double() for one in inputs())
+    return {form.name: largest(result, form.exact(x, y), form.floor) for form, result in zip(own, results, strict=True)}
+
+
 def measured(
     texts: Sequence[str], inputs: tuple[torch.Tensor, torch.Tensor], arch: str, disassembler: str, *, gpu: bool
 ) -> Measured:
     """Compiles, counts and runs."""
     every = ("x", "x + y", *texts)
-    candidate = program(every)
     with tempfile.TemporaryDirectory() as folder:
-        report = compile_candidate(candidate, arch, cache_dir=Path(folder))
-        if not report.ok:
-            raise SystemExit(f"does not compile: {report.failure}")
-        device = torch.device("cuda" if gpu else "cpu")
-        results = {f"out{number}": torch.zeros(POINTS, device=device) for number in range(len(every))}
-        given = {"in0": inputs[0].to(device), "in1": inputs[1].to(device)}
-        launched = _backend(gpu=gpu).load(report, candidate.plan).launch(given | results, poison=0)
-        if launched.failure is not None or launched.refused is not None:
-            raise SystemExit(f"the kernels did not run: {launched.failure or launched.refused}")
-        found = tuple(result.cpu() for result in results.values())
+        report, launched, found = ran(program(every), inputs, arch, _backend(gpu=gpu), Path(folder))
         return Measured(every, counts(report, disassembler), found, launched.counters)
 
 

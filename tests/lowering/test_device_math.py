@@ -13,11 +13,13 @@ from emulator.kit import aligned, cuda, good, run
 from lowering import functions
 from lowering.graphs import graph_of
 from lowering.sequential import DEVICE_MATH, device_program
+from support.scripts import benchmark
 
 from warpsmith.kernels import codegen
 from warpsmith.kernels.lowering.device_math import COSTS, plain
 from warpsmith.kernels.lowering.lower import lower
 from warpsmith.kernels.region import Line, Region
+from warpsmith.sandbox.emulator.backend import EmulatorBackend
 
 SWEEP = r"""
 #include <stdint.h>
@@ -196,6 +198,16 @@ def test_edges_are_eagers() -> None:
         cancelled = 2e-16 * x.abs()[finite].clamp(max=20)  # what float64 loses of 1 + tanh and 1 + erf
         bound = torch.maximum(4 * own, 8e-7 * exact.abs()[finite]) + 1.2e-38 + cancelled
         assert bool((error <= bound).all()), (number, x[finite][error > bound], got[finite][error > bound])
+
+
+def test_errors_of_the_compiled_functions() -> None:
+    """As the script of docs/results/device_math.md finds them, which a GPU repeats (tests/gpu)."""
+    script = benchmark("device_math")
+    found = script.largest_errors("sm_90", EmulatorBackend())
+    floors = {form.name: form.floor for form in script.FORMS}
+    assert {"x / y", "mish", "gelu", "1 / sqrt(x)"} <= set(found)
+    for name, error in found.items():
+        assert error <= (500.0 if floors[name] == script.SUM else 4.0), (name, error)
 
 
 @pytest.mark.parametrize(
