@@ -1,4 +1,4 @@
-"""The functions of `device_math.cu` on a GPU, whose special-function unit does not round from float64 as the emulator."""
+"""The functions of `device_math.cu` on a GPU: its special-function unit does not round from float64 as the emulator."""
 
 from __future__ import annotations
 
