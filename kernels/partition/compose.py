@@ -243,7 +243,8 @@ class _Composer:
             last = is_channels_last(item.out) or self._reads_channels_last(item)
             work = convolved(self.fusion.graph, item, channels_last=last)
             copied = item.out.nbytes if _stays(item) and step.out not in self.results else 0
-            return LibraryPart(step, item.flops, item.bytes_moved, work, copied)
+            left = step.out.startswith("out") and not any(item.name in _read(self.fusion, one) for one in self.order)
+            return LibraryPart(step, item.flops, item.bytes_moved, work, copied, left)
         parameter = self._copied_parameter(item)
         if parameter is not None:
             step = LibraryStep(library="clone", args=(parameter,), out=self.names[item[0]])
