@@ -61,6 +61,8 @@ class LibraryPart:
     """Of a convolution."""
     copied: int = 0
     """Bytes of the result, where it has to be copied into its place."""
+    left: bool = False
+    """Whether that is only so where outputs have a place: a caller is given what the library has made."""
     laid_out: tuple[str, ...] = ()
     """Names of the graph's nodes that are a parameter in another layout: it is run once, when parameters are loaded."""
 

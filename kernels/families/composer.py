@@ -128,7 +128,7 @@ class ComposerFamily:
             if part.load_time:
                 continue
             of_part = (
-                _of_library(part, device, benchmark=_benchmarks(values))
+                _of_library(part, device, graph=graph, benchmark=_benchmarks(values))
                 if isinstance(part, LibraryPart)
                 else own[part.kernel]
             )
@@ -265,7 +265,7 @@ def _copy(count: int, device: DeviceModel) -> LaunchFeatures:
     )  # fmt: skip
 
 
-def _of_library(part: LibraryPart, device: DeviceModel, *, benchmark: bool) -> list[LaunchFeatures]:
+def _of_library(part: LibraryPart, device: DeviceModel, *, graph: bool, benchmark: bool) -> list[LaunchFeatures]:
     """A library call, and the copy of its result where it has to follow."""
     call = of_library(part, device, benchmark=benchmark)
-    return [call, _copy(part.copied, device)] if part.copied else [call]
+    return [call, _copy(part.copied, device)] if part.copied and (graph or not part.left) else [call]

@@ -158,7 +158,7 @@ class LayoutFamily:
                     for one in turn.staged
                 ),
                 flops=sum(line.flops for line in post) * total, special_ops=special,
-                instructions=4 * packs + (2 * len(turn.staged) + len(post) + 1) * points + 12 * special,
+                instructions=4 * packs + (2 * len(turn.staged) + common.instructions(post) + 1) * points,
                 bytes_in_flight=vector * items * sum(common.item_bytes(load) for load in held),
                 barriers=2 if turn.turned_stores else 1, sweeps=1 if whole or not turn.straight else 2,
                 independent=min(4, vector * items),
@@ -224,7 +224,7 @@ def _context(turn: Turn) -> dict[str, object]:
     operands = [*turned, *straight, *stores]
     return {
         "operators": ", ".join(region.source_ops) or "pointwise",
-        "prelude": codegen.prelude("memory"),
+        "prelude": codegen.prelude("memory", lines=region.post),
         "index": index,
         "i": {"name": turn.i.name, "size": turn.i.size, "first": "first_i", "tile": "TILE_I"},
         "j": {"name": turn.j.name, "size": turn.j.size, "first": "first_j", "tile": "TILE_J"},

@@ -179,7 +179,7 @@ class MapFamily:
                 shared_traffic=0,
                 flops=sum(line.flops for line in region.post) * total,
                 special_ops=special,
-                instructions=3 * accesses + (len(region.post) + 1) * total + 12 * special,
+                instructions=3 * accesses + (common.instructions(region.post) + 1) * total,
                 bytes_in_flight=in_flight,
                 barriers=0,
             ),
@@ -215,7 +215,7 @@ class MapFamily:
                   for position, store in enumerate(region.stores)]  # fmt: skip
         return {
             "operators": ", ".join(region.source_ops) or "pointwise",
-            "prelude": codegen.prelude("memory"),
+            "prelude": codegen.prelude("memory", lines=region.post),
             "index": index,
             "total": region.kept_size,
             "row": region.kept[-1].size if region.kept else 1,

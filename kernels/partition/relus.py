@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from warpsmith.kernels.lowering.lower import live_nodes
-from warpsmith.kernels.opgraph import NodeRef, OpGraph, OpNode
+from warpsmith.kernels.opgraph import NodeRef, OpGraph, OpNode, TensorSpec
 from warpsmith.kernels.partition.channels_last import is_channels_last
 from warpsmith.kernels.partition.convolved import ADD_CUT, CUT, is_dense
 from warpsmith.kernels.partition.slices import operands_of
 
 _TRANSPOSED = 6
+_LIBRARY = frozenset({"convolution", CUT, ADD_CUT})
 
 
 def with_cut_convolutions(graph: OpGraph) -> OpGraph:
@@ -24,78 +26,81 @@ def with_cut_convolutions(graph: OpGraph) -> OpGraph:
     live = live_nodes(graph)
     used = Counter(name for node in live for name in operands_of(node))
     used.update(ref.name for ref in graph.outputs)
-    stored = {name for node in live if node.op == "convolution" for name in operands_of(node)[:1]}
-    nodes = dict(graph.node_index)
-    for node in live:
-        found = _Cut(graph, nodes, used, stored).of(node)
-        if found is not None:
-            nodes[node.name] = found
-    return replace(graph, nodes=tuple(nodes[node.name] for node in graph.nodes), node_index=nodes)
+    stored = frozenset(name for node in live if node.op == "convolution" for name in operands_of(node)[:1])
+    cutter = _Cutter(graph, used, stored, dict(graph.node_index))
+    made: dict[str, OpNode] = {}
+    for node in graph.nodes:
+        for one in cutter.instead_of(node) if used[node.name] else [node]:
+            made[one.name] = cutter.nodes[one.name] = one
+    sums = frozenset(made).difference(graph.node_index)
+    loaded = frozenset(name for name in sums if graph.load_time.issuperset(operands_of(made[name])))
+    whole = replace(graph, nodes=tuple(made.values()), node_index=made, load_time=graph.load_time | loaded)
+    # What went along is no work of its own any more.
+    left = live_nodes(whole)
+    return replace(whole, nodes=tuple(left), node_index={node.name: node for node in left})
 
 
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """A convolution, the vector that is added to it, and the tensor."""
+    """A convolution and what is added to it."""
 
     convolution: OpNode
-    bias: NodeRef | None = None
-    other: NodeRef | None = None
+    vectors: tuple[NodeRef, ...]
+    other: NodeRef | None
 
 
 @dataclass(frozen=True, slots=True)
-class _Cut:
-    """Looks for a convolution before a node."""
+class _Cutter:
+    """Looks for a convolution before what cuts at zero."""
 
     graph: OpGraph
+    used: Counter[str]
+    stored: frozenset[str]
+    """What convolutions read."""
     nodes: dict[str, OpNode]
     """As they are by now."""
-    used: Counter[str]
-    stored: set[str]
-    """What convolutions read."""
 
-    def of(self, node: OpNode) -> OpNode | None:
-        """The call that computes the node; None where there is none. An output would have to be copied into place."""
-        if node.op != "relu" or not is_channels_last(node.out) or len(node.out.shape) != 4:
-            return None
-        if node.name in {ref.name for ref in self.graph.outputs}:
-            return None
-        found = self._sum(node.args[0])
+    def instead_of(self, node: OpNode) -> list[OpNode]:
+        """The node; or the call that computes it, behind the sum of its biases where it has several. An output would
+        have to be copied into place."""
+        outputs = {ref.name for ref in self.graph.outputs}
+        cuts = node.op == "relu" and len(node.out.shape) == 4 and is_channels_last(node.out)
+        found = self._sum(node.args[0]) if cuts and node.name not in outputs else None
         if found is None:
-            return None
-        x, weight, _, stride, padding, dilation, _, _, groups = found.convolution.args
-        geometry = (stride, padding, dilation, groups)
-        before = (x, weight) if found.other is None else (x, weight, found.other, 1.0)
-        moved = found.convolution.bytes_moved + (node.out.nbytes if found.other is not None else 0)
-        return replace(
-            node, op=CUT if found.other is None else ADD_CUT, pattern="anchor", args=(*before, found.bias, *geometry),
-            kwargs={}, flops=found.convolution.flops, bytes_moved=moved,
-        )  # fmt: skip
+            return [node]
+        sums = self._summed(node.name, found.vectors)
+        bias = NodeRef(sums[-1].name) if sums else found.vectors[0] if found.vectors else None
+        return [*sums, _call(node, found, bias)]
 
     def _sum(self, ref: NodeRef) -> _Sum | None:
-        """What is read by nobody else, as a sum of a convolution and others."""
-        node = self.nodes.get(ref.name)
-        if node is None or self.used[ref.name] != 1:
+        """What is read by nobody else, as one convolution and what cuDNN can add to it."""
+        terms = self._terms(ref) if self.used[ref.name] == 1 else []
+        convolutions = [self.nodes[one.name] for one in terms if self._is_ours(one)]
+        if not convolutions:
             return None
-        if node.op == "convolution":
-            fits = is_dense(self.graph, node) and not node.args[_TRANSPOSED] and is_channels_last(node.out)
-            return _Sum(node) if fits else None
-        if node.op != "add" or node.kwargs or len(node.args) != 2:
+        convolution = max(convolutions, key=lambda node: node.flops)
+        rest = [one for one in terms if one.name != convolution.name]
+        vectors = {one: self._vector(one, convolution.out.shape[1]) for one in rest}
+        others = [one for one, vector in vectors.items() if vector is None]
+        if len(others) > 1 or not all(self._lies(one, convolution.out) for one in others):
             return None
-        for one, other in (node.args, node.args[::-1]):
-            found = self._sum(one) if isinstance(one, NodeRef) and isinstance(other, NodeRef) else None
-            more = None if found is None else self._more(found, other)
-            if more is not None:
-                return more
-        return None
+        found = tuple(vector for vector in vectors.values() if vector is not None)
+        return _Sum(convolution, found, others[0] if others else None)
 
-    def _more(self, found: _Sum, other: NodeRef) -> _Sum | None:
-        """The sum with one term more, if cuDNN takes it."""
-        vector = self._vector(other, found.convolution.out.shape[1])
-        if vector is not None:
-            return replace(found, bias=vector) if found.bias is None else None
-        spec = self.graph.spec(other.name)
-        lies = spec == found.convolution.out and self._lies(other.name)
-        return replace(found, other=other) if found.other is None and lies else None
+    def _terms(self, ref: NodeRef) -> list[NodeRef]:
+        """What is added up to a tensor, by sums that nobody else reads."""
+        node = self.nodes.get(ref.name)
+        if node is None or node.op != "add" or node.kwargs or self.used[ref.name] != 1:
+            return [ref]
+        if not all(isinstance(arg, NodeRef) for arg in node.args):
+            return [ref]
+        return [term for arg in node.args for term in self._terms(arg)]
+
+    def _is_ours(self, ref: NodeRef) -> bool:
+        node = self.nodes.get(ref.name)
+        if node is None or node.op != "convolution" or self.used[ref.name] != 1:
+            return False
+        return is_dense(self.graph, node) and not node.args[_TRANSPOSED] and is_channels_last(node.out)
 
     def _vector(self, ref: NodeRef, channels: int) -> NodeRef | None:
         """What a view lays along the channels."""
@@ -105,7 +110,33 @@ class _Cut:
         (base,) = (NodeRef(name) for name in operands_of(node))
         return base if self.graph.spec(base.name).shape == (channels,) else None
 
-    def _lies(self, name: str) -> bool:
-        """Whether a tensor is in memory whatever becomes of its readers."""
-        node = self.nodes.get(name)
-        return node is not None and (name in self.stored or node.op in (CUT, ADD_CUT))
+    def _lies(self, ref: NodeRef, like: TensorSpec) -> bool:
+        """Whether a tensor of that layout is in memory whatever becomes of its readers."""
+        node = self.nodes.get(ref.name)
+        return node is not None and node.out == like and (ref.name in self.stored or node.op in _LIBRARY)
+
+    def _summed(self, name: str, vectors: tuple[NodeRef, ...]) -> list[OpNode]:
+        """Nodes that add vectors up, one after another."""
+        made: list[OpNode] = []
+
+        def plus(one: NodeRef, other: NodeRef) -> NodeRef:
+            out = self.graph.spec(vectors[0].name)
+            label = f"{name}_biases{len(made)}"
+            args, moved = (one, other), 3 * out.nbytes
+            made.append(OpNode(label, "add", "pointwise", args, {}, out, out.numel, moved))
+            return NodeRef(label)
+
+        if vectors:
+            reduce(plus, vectors)
+        return made
+
+
+def _call(node: OpNode, found: _Sum, bias: NodeRef | None) -> OpNode:
+    x, weight, _, stride, padding, dilation, _, _, groups = found.convolution.args
+    before = (x, weight) if found.other is None else (x, weight, found.other, 1.0)
+    moved = found.convolution.bytes_moved + (node.out.nbytes if found.other is not None else 0)
+    return replace(
+        node, op=CUT if found.other is None else ADD_CUT, pattern="anchor",
+        args=(*before, bias, stride, padding, dilation, groups), kwargs={}, flops=found.convolution.flops,
+        bytes_moved=moved,
+    )  # fmt: skip

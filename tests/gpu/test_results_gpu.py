@@ -14,6 +14,7 @@ from warpsmith.kernels.family import spec_for
 from warpsmith.kernels.partition.compose import compose
 from warpsmith.kernels.records import LibraryStep
 from warpsmith.sandbox.cuda.backend import CudaBackend
+from warpsmith.sandbox.cuda.left_outputs import left_outputs
 from warpsmith.sandbox.cuda.library import library_call
 
 pytestmark = pytest.mark.gpu
@@ -135,3 +136,20 @@ def test_the_fastest_algorithm_is_verified_timed_and_recorded(tmp_path):
 
     for outcome in asyncio.run(body()):
         assert outcome.status == "ok", outcome.failure
+
+
+def test_an_output_is_judged_and_timed_where_the_library_has_put_it(tmp_path):
+    text = PROBLEM.replace("return torch.tanh(self.b(torch.relu(self.a(x)))) * 2, torch.sigmoid(self.r(s)[0]).sum(1)",
+                           "return self.b(torch.relu(self.a(x))), s.sum(1)")  # fmt: skip
+    problem = kernels.write_problem(tmp_path, text)
+    spec = spec_for(COMPOSER, compose(capture(problem), model_for("sm_90")), model_for("sm_90"))
+    ways = [spec.emit(spec.sensible() | {"launch": way}) for way in ("steps", "graph")]
+    assert [left_outputs(one.plan) for one in ways] == [{"out0"}, set()]
+
+    async def body():
+        async with kernels.evaluator(problem, tmp_path) as judge:
+            return await judge.evaluate(ways, level="full")
+
+    for outcome in asyncio.run(body()):
+        assert outcome.status == "ok", outcome.failure
+        assert outcome.time_us is not None

@@ -132,6 +132,16 @@ def fold_affine(draw: random.Random) -> Text:
     return f"{made}\n{norm}", f"y = self.a(x)\n{after}\nreturn self.last(y)", f"torch.randn(3, {given}{sizes})"
 
 
+def fold_norms(draw: random.Random) -> Text:
+    given, results = draw.randint(2, 5), draw.randint(1, 6)
+    made, after = steps(draw, results, 2)
+    made += f"\nself.a = nn.Conv2d({given}, {results}, 2, stride={draw.randint(1, 2)}, bias={draw.random() < 0.5})"
+    made += f"\nself.n = nn.BatchNorm2d({results})"
+    last = draw.choice(["y", "y + z", "z + y"])
+    lines = f"z = torch.sin(self.a(x))\ny = self.n(self.a(x))\n{after}\nreturn torch.tanh(torch.relu({last}))"
+    return made, lines, f"torch.randn(3, {given}, {draw.randint(4, 7)}, {draw.randint(4, 7)})"
+
+
 def unit_reductions(draw: random.Random) -> Text:
     rows = draw.randint(1, 9)
     chosen = [draw.choice(["amax", "amin", "sum", "mean", "logsumexp"]) for _ in range(3)]
@@ -175,7 +185,17 @@ def unit_stride(draw: random.Random) -> Text:
 
 HOLDING: dict[str, Callable[[random.Random], Text]] = {
     made.__name__: made
-    for made in (linear_sum, spatial_sum, pool_first, pool_fold, fold_affine, unit_reductions, unit_stride, phases)
+    for made in (
+        linear_sum,
+        spatial_sum,
+        pool_first,
+        pool_fold,
+        fold_affine,
+        fold_norms,
+        unit_reductions,
+        unit_stride,
+        phases,
+    )
 }
 """By the name of the rewrite that holds."""
 
