@@ -14,9 +14,8 @@ from warpsmith.kernels.families.column_layout import (
     packable,
     passes,
     scratch_bytes,
-    suffix,
 )
-from warpsmith.kernels.families.column_text import KERNEL, column_context
+from warpsmith.kernels.families.column_text import KERNEL, code_slots, column_context
 from warpsmith.kernels.family import Invalid, LaunchFeatures
 from warpsmith.kernels.records import Candidate, KernelStep, LaunchPlan
 from warpsmith.kernels.region import Load, Region
@@ -75,7 +74,7 @@ class ColumnFamily:
                  "threads of a block that share a result, joined by a tree in shared memory"),
             Slot("accumulators", "reduction", "choice", ("one", "unrolled"), "one",
                  "one running value a result, or as many as `unroll`, joined at the end"),
-            *_code_slots(region),
+            *code_slots(region),
         )  # fmt: skip
 
     def check(self, region: AnyRegion, device: DeviceModel, values: Values) -> Invalid | None:
@@ -245,24 +244,6 @@ def _column(region: AnyRegion) -> Region:
     if not isinstance(region, Region):
         raise TypeError("the column family computes regions, not matrix products")
     return ordered(region)
-
-
-def _code_slots(region: Region) -> list[Slot]:
-    slots = []
-    for number, stage in enumerate(region.rounds, 1):
-        operands = ", ".join(reduction.operand for reduction in stage.reductions)
-        results = ", ".join(reduction.var for reduction in stage.reductions)
-        texts = (codegen.render_lines(stage.lines), codegen.render_lines(stage.finish))
-        slots.append(Slot(f"load_transform{suffix(region, number)}", "memory", "code", texts[:1], texts[0],
-                          f"statements for one element of round {number}, to {operands}"))  # fmt: skip
-        slots.append(Slot(f"finish{suffix(region, number)}", "reduction", "code", texts[1:], texts[1],
-                          f"statements for one result of round {number}, from {results}"))  # fmt: skip
-    full = [store.var for store in region.stores if store.level == "full"]
-    if full:
-        text = codegen.render_lines(region.post)
-        doc = f"statements for one element after the last round, to {', '.join(full)}"
-        slots.append(Slot("post", "compute", "code", (text,), text, doc))
-    return slots
 
 
 def _scattered(region: Region) -> int:

@@ -6,6 +6,7 @@ from warpsmith.kernels import codegen
 from warpsmith.kernels.families import common
 from warpsmith.kernels.families.column_layout import axes_of, loads_of, packable, scratch_bytes, suffix, used
 from warpsmith.kernels.region import Line, Load, Region, Round, Store
+from warpsmith.kernels.slots import Slot
 
 KERNEL = "column_kernel"
 
@@ -44,6 +45,25 @@ def column_context(region: Region) -> dict[str, object]:
         "post": _stage_context(region, region.post, [s.var for s in region.stores], described, results)
         if full_stores else None,
     }  # fmt: skip
+
+
+def code_slots(region: Region) -> list[Slot]:
+    """The code slots: statements for an element of each round, for its results, and for an element after the last."""
+    slots = []
+    for number, stage in enumerate(region.rounds, 1):
+        operands = ", ".join(reduction.operand for reduction in stage.reductions)
+        results = ", ".join(reduction.var for reduction in stage.reductions)
+        texts = (codegen.render_lines(stage.lines), codegen.render_lines(stage.finish))
+        slots.append(Slot(f"load_transform{suffix(region, number)}", "memory", "code", texts[:1], texts[0],
+                          f"statements for one element of round {number}, to {operands}"))  # fmt: skip
+        slots.append(Slot(f"finish{suffix(region, number)}", "reduction", "code", texts[1:], texts[1],
+                          f"statements for one result of round {number}, from {results}"))  # fmt: skip
+    full = [store.var for store in region.stores if store.level == "full"]
+    if full:
+        text = codegen.render_lines(region.post)
+        doc = f"statements for one element after the last round, to {', '.join(full)}"
+        slots.append(Slot("post", "compute", "code", (text,), text, doc))
+    return slots
 
 
 def _needed_later(region: Region) -> list[list[str]]:

@@ -171,12 +171,12 @@ def wavefronts(size: int, tile_i: int, tile_j: int, pad: int, vector: int) -> tu
     fills, reads = 0, 0
     for lane in range(vector):
         places = [thread * vector for thread in range(WARP)]
-        fills += _conflicts([place // tile_i * pitch + place % tile_i + lane for place in places], size)
-        reads += _conflicts([(place % tile_j + lane) * pitch + place // tile_j for place in places], size)
+        fills += conflicts([place // tile_i * pitch + place % tile_i + lane for place in places], size)
+        reads += conflicts([(place % tile_j + lane) * pitch + place // tile_j for place in places], size)
     return fills, reads
 
 
-def _conflicts(places: list[int], size: int) -> int:
+def conflicts(places: list[int], size: int) -> int:
     """Wavefronts of one access of a warp: words that share a bank are served one after the other."""
     group = WARP if size <= 4 else WARP * 4 // size
     total = 0
