@@ -161,14 +161,15 @@ def bytes_a_point(kept: tuple[Axis, ...], access: Load | Store) -> float:
     touched, points = 0, 0
     for first in {0, total // 3 // WARP * WARP, total * 2 // 3 // WARP * WARP}:
         warp = range(first, min(first + WARP, total))
-        touched += len({address.at(_coordinates(kept, point)) * size // SECTOR for point in warp})
+        touched += len({address.at(place_of(kept, point)) * size // SECTOR for point in warp})
         points += len(warp)
     return SECTOR * touched / points
 
 
-def _coordinates(kept: tuple[Axis, ...], point: int) -> dict[str, int]:
+def place_of(axes: tuple[Axis, ...], point: int) -> dict[str, int]:
+    """The values of axes at a point, which counts along them in row-major order."""
     found = {}
-    for axis in reversed(kept):
+    for axis in reversed(axes):
         point, found[axis.name] = divmod(point, axis.size)
     return found
 

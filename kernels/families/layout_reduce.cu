@@ -114,7 +114,11 @@ static __device__ __forceinline__ Pack<T, VECTOR> read_across(const T* p, Index 
             const Pack<${load.storage}, VECTOR> ld_${load.var} = RESIDENT ? held_${load.var}[RESIDENT ? step : 0] : ${load.take};
 //% endfor
 //% for load in stage.reduced
-            const Pack<${load.storage}, VECTOR> ld_${load.var} = load_pack<hint_default, VECTOR>(row_${load.var} + base);
+//% if load.again
+            const Pack<${load.storage}, VECTOR> ld_${load.var} = RESIDENT ? held_${load.var}[RESIDENT ? step : 0] : ${load.take};
+//% else
+            const Pack<${load.storage}, VECTOR> ld_${load.var} = ${load.take};
+//% endif
 //% endfor
 //% endmacro
 //% macro element(stage)
@@ -159,7 +163,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) ${kernel}(${signature}) {
     Pack<${load.storage}, 1> ld_${load.var};
     ld_${load.var}.v[lane] = ${load.at}::given(point, 0) ? ${load.pointer}[${load.at}::of(point, 0)] : ${load.fill};
 //% endfor
-//% for load in full_loads
+//% for load in full_loads + again
     Pack<${load.storage}, VECTOR> held_${load.var}[RESIDENT ? SHARE : 1];
 //% endfor
 //% if straight
@@ -179,7 +183,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) ${kernel}(${signature}) {
 #pragma unroll
         for (int step = 0; step < SHARE; ++step) {
             const int chunk = step * SPLIT + part, base = (EXACT || chunk < CHUNKS ? chunk : 0) * VECTOR;
-//% for load in staged
+//% for load in staged + again
             held_${load.var}[step] = ${load.take};
 //% endfor
         }

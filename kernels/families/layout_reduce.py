@@ -11,12 +11,12 @@ from warpsmith.kernels.composite import AnyRegion
 from warpsmith.kernels.cost import breakdown, total_us
 from warpsmith.kernels.device import DeviceModel
 from warpsmith.kernels.families import common
-from warpsmith.kernels.families.column_text import code_slots, column_context
+from warpsmith.kernels.families.column_text import code_slots
 from warpsmith.kernels.families.layout_reduce_cost import KERNEL, features_of, least_registers
+from warpsmith.kernels.families.layout_reduce_text import reduce_context
 from warpsmith.kernels.families.layout_reduce_tile import (
     TurnedRows,
     areas,
-    row_step,
     shape_of,
     state_bytes,
     turned_rows,
@@ -32,9 +32,13 @@ MAX_RESIDENT = 64
 """Elements of rows that a thread may hold in registers, over all operands."""
 MAX_IN_FLIGHT = 32
 """Elements of one operand that a thread may request before it stores the first."""
+MAX_BYTES = 32
+"""Of a vector: two accesses."""
 RUN = 128
 """Bytes of a result that a block writes side by side, twice that where they begin within sectors: shorter runs leave
 sectors to neighbours, and open rows of DRAM for little."""
+_HOLDING = ("residency", "points", "block")
+"""Slots that decide what a thread holds."""
 POINTS = (8, 16, 32, 64, 128)
 BLOCKS = (128, 256, 512)
 
@@ -78,14 +82,14 @@ class LayoutReduceFamily:
                  "tile: every round reads shared memory; registers: a thread reads its share of a row once, keeps it"),
             Slot("staging", "memory", "choice", ("registers", "async"), "registers",
                  "how rows reach shared memory: through registers, or past them (cp.async, at least 4 bytes)"),
-            Slot("vector", "memory", "choice", (1, 2, 4, 8), 1, "neighbouring elements of a row in one access"),
-            Slot("pad", "memory", "choice", (0, 1, 2), 0, "vectors between rows of a tile, against bank conflicts"),
+            Slot("vector", "memory", "choice", _widths(turn), 1, "neighbouring elements of a row in one access"),
+            Slot("pad", "memory", "choice", (0, 1), 0, "vectors between rows of a tile, against bank conflicts"),
             Slot("store_hint", "memory", "choice", ("default", "streaming"), "default", "hint of results"),
-            Slot("items", "compute", "choice", (1, 2, 4, 8), 1,
+            Slot("items", "compute", "choice", (1, 4), 1,
                  "vectors a thread requests before it stores the first (staging through registers only)"),
-            Slot("unroll", "compute", "choice", (1, 2, 4, 8), 1,
+            Slot("unroll", "compute", "choice", (1, 4), 1,
                  "vectors a thread reads of a tile before it uses the first (residency tile only)"),
-            Slot("accumulators", "reduction", "choice", (1, 2, 4), 1, "running values a thread keeps of a reduction"),
+            Slot("accumulators", "reduction", "choice", (1, 2), 1, "running values a thread keeps of a reduction"),
             *code_slots(turn.region),
         )  # fmt: skip
 
@@ -103,7 +107,7 @@ class LayoutReduceFamily:
                 if items * vector > MAX_IN_FLIGHT
                 else None
             )
-            or common.check_registers(device, shape.block, least_registers(turn, values), ("residency", "block", "points"))
+            or common.check_registers(device, shape.block, least_registers(turn, values), _HOLDING)
             or _check_static_shared(state_bytes(turn, shape))
             or common.check_shared(
                 device, areas(turn, shape) + state_bytes(turn, shape), ("points", "pad", "block")
@@ -118,7 +122,7 @@ class LayoutReduceFamily:
     def emit(self, region: AnyRegion, device: DeviceModel, values: Values) -> Candidate:
         """Device code and launch plan for valid values."""
         turn = _turn(region)
-        text = render(load_template("layout_reduce.cu"), _context(turn))
+        text = render(load_template("layout_reduce.cu"), reduce_context(turn))
         built = assemble(text, self.slots(region, device), values, ENUMS)
         shape = shape_of(turn, values)
         step = KernelStep(
@@ -151,18 +155,30 @@ def _turn(region: AnyRegion) -> TurnedRows:
     return found
 
 
+def _widths(turn: TurnedRows) -> tuple[int, ...]:
+    """Vectors that a row can be walked in: single elements, and the widest."""
+    most = max(widest(turn.region, one) for one in turn.staged)
+    while most > 1 and most * max(map(common.item_bytes, _in_vectors(turn))) > MAX_BYTES:
+        most //= 2
+    return (1,) if most == 1 else (1, most)
+
+
+def _in_vectors(turn: TurnedRows) -> tuple[Load | Store, ...]:
+    return (*turn.full, *turn.rows, *turn.turned_stores)
+
+
 def _check_vectors(turn: TurnedRows, values: Values) -> Invalid | None:
     vector = int(values["vector"])
     if vector > max(widest(turn.region, one) for one in turn.staged):
         return Invalid(("vector",), "alignment", f"no operand has aligned runs of {vector} elements")
-    if any(vector * common.item_bytes(one) > 32 for one in (*turn.full, *turn.rows, *turn.turned_stores)):
+    if vector * max(map(common.item_bytes, _in_vectors(turn))) > MAX_BYTES:
         return Invalid(("vector",), "alignment", f"{vector} elements of some operand take more than two accesses")
     if values["staging"] == "async":
         if any(vector * common.item_bytes(load) < 4 for load in turn.staged):
             return Invalid(("staging", "vector"), "alignment", "copies past the registers move 4 bytes at least")
         if int(values["items"]) > 1:
             return Invalid(
-                ("items", "staging"), "shape", "copies past the registers are all in flight: items must be 1"
+                ("items", "staging"), "shape", "all copies past the registers are in flight: items must be 1"
             )
     return None
 
@@ -173,7 +189,7 @@ def _check_held(turn: TurnedRows, values: Values) -> Invalid | None:
         held = shape.share * shape.vector * len(turn.full)
         if held > MAX_RESIDENT:
             message = f"{held} elements a thread, {MAX_RESIDENT} at most"
-            return Invalid(("residency", "points", "block"), "registers", message)
+            return Invalid(_HOLDING, "registers", message)
         if int(values["unroll"]) > 1:
             return Invalid(("unroll", "residency"), "shape", "a share held in registers is read at once")
     elif int(values["unroll"]) > shape.share:
@@ -194,16 +210,14 @@ def _check_static_shared(states: int) -> Invalid | None:
 def _sensible(family: LayoutReduceFamily, region: Region, device: DeviceModel) -> Values:
     """Not hashed by slots: the candidates are tiles and blocks; everything else follows from them."""
     turn = _turn(region)
-    vector = max(widest(region, one) for one in turn.staged)
-    while vector > 1 and _check_vectors(turn, _NAIVE | {"vector": vector}) is not None:
-        vector //= 2
+    vector = _widths(turn)[-1]
     found: list[tuple[float, Values]] = []
     long_enough = _run(turn)
-    for points, block, residency, pad in product(POINTS, BLOCKS, ("registers", "tile"), (0, 1, 2)):
+    for points, block, residency, pad in product(POINTS, BLOCKS, ("registers", "tile"), (0, 1)):
         base = _NAIVE | {"block": block, "points": points, "residency": residency, "pad": pad, "vector": vector}
-        for values in (base | {"staging": "async"}, base | {"items": min(4, MAX_IN_FLIGHT // vector)}):
+        for values in (base | {"staging": "async"}, base | {"items": 4}):
             values["accumulators"] = min(vector, 2)
-            values["unroll"] = 1 if residency == "registers" else min(4, shape_of(turn, values).share)
+            values["unroll"] = 4 if residency == "tile" and shape_of(turn, values).share >= 4 else 1
             if family.check(region, device, values) is None:
                 us = total_us(breakdown((features_of(turn, device, values),), device))
                 found.append((us * max(1.0, (long_enough / points) ** 0.25), values))
@@ -220,50 +234,3 @@ def _run(turn: TurnedRows) -> int:
     size = common.item_bytes(store)
     begins = common.divisible(store.address, inner.name, common.SECTOR // size)
     return min((RUN if begins else 2 * RUN) // size, max(8, inner.size))
-
-
-def _context(turn: TurnedRows) -> dict[str, object]:
-    """What the template needs to know of the region: the column family's sweeps, and who lies in tiles."""
-    region, context = turn.region, column_context(turn.region)
-    operands, stores = context["operands"], {}
-    assert isinstance(operands, list)
-    described = {str(one["at"]).removeprefix("At_"): one for one in operands}
-    for one in operands:
-        one |= {"wide": "false", "staged": False}
-    for load in turn.full:
-        label = load.var
-        described[label]["take"] = (
-            f"read_across<At_{label}>({described[label]['pointer']}, point, base, {described[label]['fill']})"
-        )
-    for load in turn.staged:
-        _stage(region, load, described[load.var])
-        described[load.var]["take"] = f"load_pack<hint_default, VECTOR>(tile_{load.var} + mine * PITCH + base)"
-    for place, store in enumerate(region.stores):
-        stores[store] = described[f"st{place}"]
-    for store in turn.turned_stores:
-        _stage(region, store, stores[store])
-    wide = [one for one in operands if one["staged"]]
-    tiles = [{"name": f"tile_{load.var}", "storage": described[load.var]["storage"], "elements": "POINTS * PITCH"}
-             for load in turn.staged]  # fmt: skip
-    tiles += [{"name": f"tile_{stores[store]['at']}", "storage": stores[store]["storage"], "elements": "POINTS * PITCH"}
-              for store in turn.turned_stores]  # fmt: skip
-    tiles += [{"name": f"row_{load.var}", "storage": described[load.var]["storage"], "elements": "CHUNKS * VECTOR"}
-              for load in turn.rows]  # fmt: skip
-    return context | {
-        "kernel": KERNEL,
-        "areas": tiles,
-        "alignment": " && ".join(f"(!{one['at']}::WIDE || aligned<VECTOR>({one['pointer']}))" for one in wide),
-        "staged": [described[load.var] for load in turn.staged],
-        "straight": [described[load.var] for load in turn.straight],
-        "rows": [described[load.var] for load in turn.rows],
-        "turned_stores": [stores[store] for store in turn.turned_stores],
-        "straight_stores": [stores[store] for store in turn.straight_stores],
-    }
-
-
-def _stage(region: Region, access: Load | Store, told: dict[str, object]) -> None:
-    """Says of an operand that tiles are kept of it, and where its rows begin."""
-    told |= {"staged": True, "wide": f"VECTOR <= {widest(region, access)}"}
-    step = row_step(region, access)
-    if step is not None:
-        told |= {"decode": "", "address": f"point * {step} + along + {common.address_of(access).offset}"}

@@ -1,4 +1,4 @@
-"""Owns how the layout_reduce family sees a region: which operands are rows, which results run across, what a tile takes."""
+"""Owns how the layout_reduce family sees a region: operands that are rows, results that cross them, tiles."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from warpsmith.kernels import codegen
 from warpsmith.kernels.families import common
-from warpsmith.kernels.families.column_layout import loads_of
+from warpsmith.kernels.families.column_layout import loads_of, used
 from warpsmith.kernels.families.common import SECTOR, WARP
 from warpsmith.kernels.families.layout_tile import conflicts
 from warpsmith.kernels.families.row_access import is_unit, widest_divisor
@@ -38,6 +38,18 @@ class TurnedRows:
     def full(self) -> tuple[Load, ...]:
         """Operands that depend on kept and reduced axes."""
         return (*self.staged, *self.straight)
+
+    @property
+    def sweeps(self) -> tuple[frozenset[str], ...]:
+        """Names that the statements of each round, and those after the last one, read."""
+        found = [used(stage.lines, [one.operand for one in stage.reductions]) for stage in self.region.rounds]
+        found.append(used(self.region.post, [store.var for store in self.region.stores if store.level == "full"]))
+        return tuple(map(frozenset, found))
+
+    @property
+    def rows_again(self) -> tuple[Load, ...]:
+        """Rows of all points that more than one sweep reads: what is computed from them is the same each time."""
+        return tuple(load for load in self.rows if sum(load.var in names for names in self.sweeps) > 1)
 
     @property
     def tiles(self) -> tuple[Load | Store, ...]:

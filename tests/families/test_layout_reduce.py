@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import product
 from pathlib import Path
 
 import pytest
 import regions
 import torch
-from regions import random
+from regions import line, random
 from running import assert_compile_cleanly, assert_computes, poisoned
 
 from warpsmith.kernels.assemble import differences_elsewhere
@@ -21,7 +20,7 @@ from warpsmith.kernels.families.registry import families_for
 from warpsmith.kernels.families.row import RowFamily
 from warpsmith.kernels.lowering.lower import lower
 from warpsmith.kernels.problem import live_problem
-from warpsmith.kernels.region import Region
+from warpsmith.kernels.region import Reduction, Region, Round
 from warpsmith.sandbox.emulator.backend import EmulatorBackend
 
 FAMILY, DEVICE = LayoutReduceFamily(), model_for("sm_90")
@@ -80,6 +79,14 @@ def groups(x: torch.Tensor) -> torch.Tensor:
     return torch.softmax(x.unflatten(1, (2, -1)), 2).flatten(1, 2).contiguous()
 
 
+def in_place(x: torch.Tensor) -> torch.Tensor:
+    return x + x.sum(1, keepdim=True)
+
+
+def shifted(x: torch.Tensor) -> torch.Tensor:
+    return (x + 1).contiguous()
+
+
 MAKERS: dict[str, Callable[[Path], regions.Case]] = {
     "softmax": lambda to: case_of(softmax, pixels(2, 32, 5, 9), folder=to),
     "softmax_odd": lambda to: case_of(softmax, pixels(3, 19, 7, 5), folder=to),
@@ -112,3 +119,121 @@ def test_naive_and_sensible_compute_what_torch_does(case, compiler, spec_of):
     for values in (spec.naive, spec.sensible()):
         assert spec.check(values) is None
         assert_computes(compiler, case, spec.emit(values))
+
+
+@cases("biased", "gated_odd_bf16", "several")
+def test_slot_values_compute_what_torch_does(case, compiler, spec_of, covering):
+    spec = spec_of(FAMILY, case.region)
+    for values in covering(spec, 2)[:2]:
+        assert_computes(compiler, case, spec.emit(values), poison=0xFF)
+
+
+@cases("biased")
+def test_misaligned_pointers_are_legal(case, compiler, spec_of):
+    spec = spec_of(FAMILY, case.region)
+    assert_computes(compiler, case, spec.emit(spec.sensible() | {"vector": 4}), shift=True)
+
+
+@cases("gated_odd_bf16")
+def test_code_slots_override_the_lowering(case, compiler, spec_of):
+    spec = spec_of(FAMILY, case.region)
+    (store,) = case.region.stores
+    text = spec.naive["post"]
+    assert isinstance(text, str)
+    doubled = text.replace(f"{store.var} =", f"{store.var} = 2.0f *")
+    assert doubled != text
+    case = regions.Case("doubled", case.region, case.inputs, {"out0": 2 * case.expected["out0"]}, 4e-2)
+    assert_computes(compiler, case, spec.emit(spec.sensible() | {"post": doubled}))
+
+
+def test_sectors_are_moved_whole_and_banks_do_not_conflict(compiler, spec_of, tmp_path):
+    case = case_of(softmax, pixels(2, 32, 8, 8), folder=tmp_path)
+    spec = spec_of(FAMILY, case.region)
+    for values in (
+        {"points": 32, "vector": 4, "pad": 1, "staging": "async", "residency": "registers", "accumulators": 2},
+        {"points": 64, "vector": 4, "pad": 0, "items": 4},
+        {"points": 16, "vector": 1, "pad": 1, "unroll": 4},
+    ):
+        loaded = EmulatorBackend("sm_90").load(compiler.compile(spec.emit(values)), spec.emit(values).plan)
+        result = loaded.launch(case.inputs | {"out0": poisoned(case.expected["out0"], 0xA5)}, poison=0xA5)
+        assert result.counters is not None
+        counters, (features,) = result.counters.kernels["layout_reduce"], spec.features(values)
+        sectors = 2 * 32 * 64 * 4 // 32
+        assert counters["global_load_sectors"] == counters["global_store_sectors"] == sectors
+        assert features.l2_read == sectors * 32
+        waves = counters["shared_load_wavefronts"] + counters["shared_store_wavefronts"]
+        assert 0.9 < features.shared_traffic / (128 * waves) < 1.2, values
+
+
+@cases("several")
+def test_choices_act_through_their_own_lines_alone(case, spec_of, covering):
+    spec = spec_of(FAMILY, case.region)
+    naive = spec.emit(spec.naive)
+    for values in covering(spec, 5)[:3]:
+        changed = {name for name, value in values.items() if spec.naive[name] != value}
+        assert differences_elsewhere(naive, spec.emit(values), changed) == ()
+
+
+@pytest.mark.slow
+@cases("biased")
+def test_sampled_combinations_compile_without_spills(case, compiler, spec_of, covering):
+    spec = spec_of(FAMILY, case.region)
+    assert_compile_cleanly(compiler, spec, covering(spec, 4)[:4])
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ({"points": 128, "block": 128, "residency": "registers"}, "registers"),
+        ({"staging": "async"}, "alignment"),
+        ({"unroll": 4, "points": 8, "block": 512}, "shape"),
+        ({"unroll": 4, "residency": "registers"}, "shape"),
+        ({"accumulators": 2}, "shape"),
+    ],
+)
+def test_invalid_combinations_say_why(values, kind, spec_of):
+    found = spec_of(FAMILY, centred(pixels(2, 77, 64, dtype=torch.bfloat16))).check(values)
+    assert found is not None
+    assert found.kind == kind
+    assert set(found.slots) & set(values)
+
+
+def centred(x: torch.Tensor) -> Region:
+    """`x - x.mean(1)`, written in the order of the shape."""
+    space = regions.Space(tuple(x.shape), (1,))
+    rounds = [Round((), (Reduction("s", "sum", "x"),), (line("m", f"s / {x.shape[1]}.0f", "s", level="kept"),))]
+    stores = [space.store("y", "out0", torch.empty(x.shape, dtype=x.dtype, device="meta"))]
+    return regions.build(space, [space.load("x", "in0", x)], stores, rounds=rounds, post=[line("y", "x - m", "x", "m")])
+
+
+@pytest.mark.parametrize(("channels", "size"), [(3, 12000), (48, 500), (129, 33), (2000, 900), (40000, 16)])
+def test_the_prior_is_valid_and_comes_first_where_it_applies(channels, size, spec_of):
+    for dtype in (torch.float32, torch.bfloat16):
+        x = torch.empty(64, size, channels, device="meta", dtype=dtype).movedim(-1, 1)
+        region = centred(x)
+        spec = spec_of(FAMILY, region)
+        fits = 8 * channels * x.itemsize < DEVICE.shared_per_block
+        assert (spec.check(spec.naive) is None) == fits
+        assert families_for(region, DEVICE)[0].name == ("layout_reduce" if fits else "row")
+        assert spec.check(spec.sensible()) is None or not fits
+
+
+def test_refusals(tmp_path):
+    def refused(function: Function, *inputs: torch.Tensor) -> str | None:
+        return FAMILY.refuse(case_of(function, *inputs, folder=tmp_path).region)
+
+    assert refused(softmax, pixels(2, 8, 16)) is None
+    assert "across" in str(refused(softmax, random(2, 8, 16))), "rows are no rows of channels first"
+    assert "across" in str(refused(in_place, pixels(2, 8, 16))), "results lie as operands do"
+    assert "reduces" in str(refused(shifted, pixels(2, 8, 16)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("channels", [64, 128, 510])
+def test_a_gigabyte_is_estimated_near_the_copy_rate_and_rows_far_from_it(channels, dtype, spec_of):
+    x = torch.empty(64, 125 * 125, channels, device="meta", dtype=dtype).movedim(-1, 1)
+    region = centred(x)
+    spec, plain = spec_of(FAMILY, region), spec_of(RowFamily(), region)
+    floor_us = 2e6 * x.numel() * x.itemsize / DEVICE.dram_bytes_per_s
+    assert estimate_us(spec, spec.sensible()) < 1.15 * floor_us
+    assert estimate_us(plain, plain.sensible()) > 1.25 * floor_us
