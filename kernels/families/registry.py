@@ -24,9 +24,9 @@ from warpsmith.kernels.rewrites.registry import are_rewrites
 from warpsmith.kernels.slot_text import MAX_CHARACTERS
 
 FAMILIES: tuple[Family, ...] = (
+    LayoutReduceFamily(),
     LayoutFamily(),
     MapFamily(),
-    LayoutReduceFamily(),
     RowFamily(),
     ColumnFamily(),
     GlobalReduceFamily(),
