@@ -44,7 +44,7 @@ class Joined:
 def joined(graph: OpGraph) -> Joined | None:
     """The graph with joined tensors where an operand is computed for one alone or read by others as well; None where
     there is none, or where the pieces would be too many."""
-    pushed = _Pushed(graph)
+    pushed = _Pushed(graph, _stored_ends(graph))
     for node in graph.nodes:
         pushed.take(node)
     found = _with_pieces(pushed.made())
@@ -60,11 +60,28 @@ def placed(graph: OpGraph, pieces: Mapping[str, Piece]) -> OpGraph:
     return replace(graph, nodes=tuple(nodes.values()), node_index=nodes, placed=frozenset(pieces))
 
 
+def _stored_ends(graph: OpGraph) -> frozenset[str]:
+    """Pointwise nodes that are only read on the way to something that is stored as it is: an output, or what an anchor
+    reads. Any other reader, a reduction for instance, would have the whole put together again."""
+    readers: dict[str, list[OpNode]] = {}
+    for node in live_nodes(graph):
+        for name in operands_of(node):
+            readers.setdefault(name, []).append(node)
+    found: set[str] = set()
+    for node in reversed(graph.nodes):
+        ends = (reader.pattern == "anchor" or reader.name in found for reader in readers.get(node.name, ()))
+        if node.pattern == "pointwise" and all(ends):
+            found.add(node.name)
+    return frozenset(found)
+
+
 @dataclass(slots=True)
 class _Pushed:
     """The nodes of a graph, pointwise ones behind the operands of a `cat` instead of behind it."""
 
     graph: OpGraph
+    ends: frozenset[str]
+    """Nodes that may go."""
     nodes: dict[str, OpNode] = field(default_factory=dict)
     cats: dict[str, tuple[int, tuple[str, ...]]] = field(default_factory=dict)
     """Dimension and operands."""
@@ -117,7 +134,7 @@ class _Pushed:
 
     def _through(self, node: OpNode) -> str | None:
         """The `cat` that a pointwise node reads point by point, if all that it reads can be cut like it."""
-        if node.pattern != "pointwise" or node.op in _BY_POSITION:
+        if node.name not in self.ends or node.op in _BY_POSITION:
             return None
         reads = [arg for arg in node.args if isinstance(arg, NodeRef)]
         if len(operands_of(node)) != len({ref.name for ref in reads}):
