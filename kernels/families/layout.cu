@@ -81,6 +81,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK) ${kernel}(${signature}) {
 //% for store in turned_stores
     __shared__ ${store.storage} tile_${store.label}[TILE_J * PITCH];
 //% endfor
+//% for value in once_values
+    __shared__ ${value.ctype} once_${value.var}[TILE_I];
+//% endfor
 //% for text in constants
     ${text}
 //% endfor
@@ -100,6 +103,22 @@ extern "C" __global__ void __launch_bounds__(BLOCK) ${kernel}(${signature}) {
     if constexpr (BATCHES == 1) {
         constexpr int batch = 0;
 ${fetch(straight, j, i)}
+    }
+//% endif
+
+//% if once_values
+    // What does not vary along the results' axis, for each place along the other one.
+    for (int in_i = threadIdx.x; in_i < TILE_I; in_i += BLOCK) {
+        const Index ${i.name} = first_i + in_i < SIZE_I ? first_i + in_i : SIZE_I - 1;
+//% for text in once
+        ${text}
+//% endfor
+//% if once_slot
+        //@slot once
+//% endif
+//% for value in once_values
+        once_${value.var}[in_i] = ${value.var};
+//% endfor
     }
 //% endif
 
@@ -148,6 +167,9 @@ ${fetch(straight, j, i)}
 //% endfor
 //% for load in straight
                 const ${load.ctype} ${load.var} = to_compute(ld_${load.var}[item].v[lane]);
+//% endfor
+//% for value in once_values
+                const ${value.ctype} ${value.var} = once_${value.var}[in_i];
 //% endfor
                 //@slot body
 //% for store in straight_stores

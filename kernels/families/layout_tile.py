@@ -9,7 +9,7 @@ from functools import lru_cache
 from warpsmith.kernels.families import common
 from warpsmith.kernels.families.common import SECTOR, WARP
 from warpsmith.kernels.indexing import Algebra
-from warpsmith.kernels.region import Axis, Load, Region, Store
+from warpsmith.kernels.region import Axis, Line, Load, Region, Store
 
 _BANKS = 32
 
@@ -30,6 +30,33 @@ class Turn:
     turned_stores: tuple[Store, ...]
     """Results that are contiguous along `i`: they go through shared memory too."""
     straight_stores: tuple[Store, ...]
+    once: tuple[Load, ...]
+    """Operands that do not vary along `j`: what normalises a channel, for instance."""
+
+    @property
+    def once_lines(self) -> tuple[Line, ...]:
+        """Statements over such operands alone: a block computes them once for each place along `i`."""
+        known, fixed = {load.var for load in self.once}, {load.var for load in self.fixed}
+        found: list[Line] = []
+        for line in self.region.post:
+            used = set(line.uses) - fixed
+            if used and used <= known and not line.uses_axes:
+                known.add(line.var)
+                found.append(line)
+        return tuple(found)
+
+    @property
+    def body_lines(self) -> tuple[Line, ...]:
+        """The other statements, one element at a time."""
+        once = self.once_lines
+        return tuple(line for line in self.region.post if line not in once)
+
+    @property
+    def once_values(self) -> tuple[str, ...]:
+        """What is known once for each place along `i` and read by the other statements or stored."""
+        read = {name for line in self.body_lines for name in line.uses} | {store.var for store in self.region.stores}
+        known = [*(load.var for load in self.once), *(line.var for line in self.once_lines)]
+        return tuple(name for name in known if name in read)
 
     @property
     def staged(self) -> tuple[Load | Store, ...]:
@@ -87,9 +114,11 @@ def turn_of(region: Region) -> Turn | None:
     turned_stores = tuple(store for store in region.stores if turns(store, i, j))
     straight_stores = tuple(store for store in region.stores if store not in turned_stores)
     varying = [load for load in region.loads if load.predicate or (load.address is not None and load.address.terms)]
-    straight = tuple(load for load in varying if load not in turned)
+    others = [load for load in varying if load not in turned]
+    once = tuple(load for load in others if load.predicate is None and j.name not in common.address_of(load).axes)
+    straight = tuple(load for load in others if load not in once)
     fixed = tuple(load for load in region.loads if load not in varying)
-    return Turn(region, i, j, turned, straight, fixed, turned_stores, straight_stores)
+    return Turn(region, i, j, turned, straight, fixed, turned_stores, straight_stores, once)
 
 
 def _with_long_tiles(region: Region, i: Axis) -> tuple[Region, Axis]:

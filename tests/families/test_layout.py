@@ -251,6 +251,30 @@ def interleaved(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
     return (x.unflatten(1, (2, -1)) * scale[0, 0]).permute(0, 2, 3, 4, 1).flatten(3).contiguous()
 
 
+def normalised(x: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """What an instance norm does with its statistics, by sample and channel, and a weight by channel."""
+    scaled = (x - mean[..., None]) * torch.rsqrt(variance[..., None] + 1e-5)
+    return (scaled * weight[:, None]).contiguous()
+
+
+def test_what_depends_on_the_channel_alone_is_computed_once_a_tile(compiler, tmp_path):
+    x, rows = random(2, 75, 70).transpose(1, 2), [random(2, 70), random(2, 70, seed=1).square(), random(70)]
+    region = lower(capture(live_problem(normalised, [x, *rows], folder=tmp_path)))
+    turn = turn_of(region)
+    assert turn is not None
+    assert len(turn.once) == 3
+    assert len(turn.once_lines) == 2
+    case = regions.Case("normalised", region, dict(zip(("in0", "in1", "in2", "in3"), (x, *rows), strict=True)),
+                        {"out0": normalised(x, *rows)})  # fmt: skip
+    spec = spec_for(FAMILY, region, DEVICE)
+    for values in (spec.sensible(), {"tile_i": 16, "items": 2, "once": "\n".join([
+        "// by another root", str(spec.naive["once"]).replace("rsqrtf(", "1.0f / sqrtf("),
+    ])}):  # fmt: skip
+        assert_computes(compiler, case, spec.emit(values))
+    (features,) = spec.features({"tile_j": 64, "items": 4})
+    assert features.special_ops == 2 * 2 * -(-70 // 16) * 16, "one root for each channel and each of two tiles"
+
+
 @pytest.mark.parametrize("function", [grouped, interleaved])
 def test_short_axes_are_joined_with_those_beside_them(function, compiler, tmp_path):
     x = random(2, 32, 5, 40).to(memory_format=torch.channels_last)

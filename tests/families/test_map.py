@@ -136,7 +136,7 @@ def test_features_count_bytes_and_blocks(spec_of):
 
 
 def test_items_at_one_place_along_rows_share_what_depends_on_it_alone(compiler, spec_of):
-    """1100 rows of 64: 8 items of 128 threads begin at the same column, with a tail; 384 columns are no power of two."""
+    """8 items of 128 threads begin at the same of 64 columns, with a tail; 384 columns are no power of two."""
     case = regions.scaled_add(random(1100, 64), random(64), 2.0)
     spec = spec_of(FAMILY, case.region)
     values = {"block": 128, "vector": 2, "items": 8}
