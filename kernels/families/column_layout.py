@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from warpsmith.kernels import codegen
 from warpsmith.kernels.families import common
+from warpsmith.kernels.families.row_monoid import fused_pair
 from warpsmith.kernels.region import Axis, Line, Load, Region, Store
 
 
@@ -67,12 +68,13 @@ def packable(region: Region, access: Load | Store, width: int) -> bool:
     return common.divisible(common.address_of(access), inner.name, width)
 
 
-def passes(region: Region) -> int:
-    """Sweeps over the full loads if nothing is held: one a round that needs them, one for the post stage."""
+def passes(region: Region, *, online: bool = False) -> int:
+    """Sweeps over the full loads if nothing is held: one a round that needs them, one for the post stage; `online`: one
+    for the first two rounds."""
     names = {load.var for load in loads_of(region).full}
     stages = [used(stage.lines, [r.operand for r in stage.reductions]) for stage in region.rounds]
     stages.append(used(region.post, [store.var for store in region.stores if store.level == "full"]))
-    return sum(bool(names & used) for used in stages)
+    return sum(bool(names & used) for used in stages) - (1 if online else 0)
 
 
 def used(lines: Iterable[Line], results: Iterable[str]) -> set[str]:
@@ -82,7 +84,9 @@ def used(lines: Iterable[Line], results: Iterable[str]) -> set[str]:
 
 def scratch_bytes(region: Region) -> int:
     """Bytes of the largest reduction state, for joining threads that share a result."""
-    return max(codegen.state_bytes(reduction) for stage in region.rounds for reduction in stage.reductions)
+    fused = fused_pair(region)
+    states = [codegen.state_bytes(reduction) for stage in region.rounds for reduction in stage.reductions]
+    return max(*states, fused.bytes if fused else 0, 0)
 
 
 def suffix(region: Region, number: int) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from warpsmith.kernels import codegen
 from warpsmith.kernels.families import common
 from warpsmith.kernels.families.column_layout import axes_of, loads_of, packable, scratch_bytes, suffix, used
+from warpsmith.kernels.families.row_monoid import fused_pair
+from warpsmith.kernels.families.row_sweeps import partial_context
 from warpsmith.kernels.region import Line, Load, Region, Round, Store
 from warpsmith.kernels.slots import Slot
 
@@ -32,6 +34,7 @@ def column_context(region: Region) -> dict[str, object]:
         "signature": codegen.signature(found),
         "constants": [codegen.load_line(load, names, index) for load in loads.fixed],
         "scratch_bytes": scratch_bytes(region),
+        "fused": _fused_context(region),
         "operands": [*described.values(), *stores],
         "alignment": " && ".join(
             f"(!{one['at']}::PACKED || aligned<VECTOR>({one['pointer']}))" for one in checked
@@ -64,6 +67,17 @@ def code_slots(region: Region) -> list[Slot]:
         doc = f"statements for one element after the last round, to {', '.join(full)}"
         slots.append(Slot("post", "compute", "code", (text,), text, doc))
     return slots
+
+
+def _fused_context(region: Region) -> dict[str, object] | None:
+    """What one sweep for the first two rounds accumulates, where there is such a thing."""
+    fused = fused_pair(region)
+    if fused is None:
+        return None
+    ((operand, _),) = fused.operands
+    return partial_context(fused, "Fused") | {
+        "operand": operand, "texts": {var: text for _, var, text in fused.results},
+    }  # fmt: skip
 
 
 def _needed_later(region: Region) -> list[list[str]]:
