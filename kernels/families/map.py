@@ -167,7 +167,7 @@ class MapFamily:
         special += common.special_ops(once) * total // items
         lines = (len(region.post) - len(once)) * total + len(once) * total // items
         plain = values["load_hint"] == "default"
-        requested, accesses, in_flight, again = 0, 0, 0, 0
+        requested, accesses, in_flight, again, beyond = 0, 0, 0, 0, 0
         for load in region.loads:
             if load.address is None or not load.address.terms:
                 continue
@@ -180,7 +180,8 @@ class MapFamily:
             in_flight += vector * (1 if load in columns else items) * size
         for store in region.stores:
             accesses += total // (vector if packable(region, store, vector) else 1)
-            requested += int(total * max(0.0, _step(region, store) - common.item_bytes(store)))
+            # Sectors written in part take the time of whole ones, as measured for rows (`row_cost`).
+            beyond += int(total * max(0.0, _step(region, store) - common.item_bytes(store)))
         return (
             LaunchFeatures(
                 kernel=KERNEL,
@@ -189,7 +190,7 @@ class MapFamily:
                 registers=self._registers(region, values),
                 shared_bytes=0,
                 dram_read=int((common.bytes_read(region) + again) * (1.0 if plain else common.HINTED_READ)),
-                dram_written=common.bytes_written(region),
+                dram_written=common.bytes_written(region) + beyond,
                 l2_read=requested,
                 shared_traffic=0,
                 flops=sum(line.flops for line in region.post) * total,

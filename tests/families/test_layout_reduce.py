@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import regions
 import torch
+from hidden.hidden_problems import sampled, verdicts, write
 from regions import line, random
 from running import assert_compile_cleanly, assert_computes, poisoned
 
@@ -19,7 +20,7 @@ from warpsmith.kernels.families.layout_reduce import LayoutReduceFamily
 from warpsmith.kernels.families.registry import families_for
 from warpsmith.kernels.families.row import RowFamily
 from warpsmith.kernels.lowering.lower import lower
-from warpsmith.kernels.problem import live_problem
+from warpsmith.kernels.problem import live_problem, load_problem
 from warpsmith.kernels.region import Reduction, Region, Round
 from warpsmith.sandbox.emulator.backend import EmulatorBackend
 
@@ -237,3 +238,24 @@ def test_a_gigabyte_is_estimated_near_the_copy_rate_and_rows_far_from_it(channel
     floor_us = 2e6 * x.numel() * x.itemsize / DEVICE.dram_bytes_per_s
     assert estimate_us(spec, spec.sensible()) < 1.15 * floor_us
     assert estimate_us(plain, plain.sensible()) > 1.25 * floor_us
+
+
+PROBLEM = """
+batch, channels, high, wide, dtype = 2, 24, 5, 7, torch.float32
+class Model(nn.Module):
+    def forward(self, x, bias):
+        return torch.sigmoid(torch.softmax(x + bias, dim=3) * 2).permute(0, 3, 1, 2).contiguous()
+def get_inputs():
+    return [torch.randn(batch, high, wide, channels, dtype=dtype), torch.randn(channels, dtype=dtype)]
+"""
+
+
+@pytest.mark.parametrize(
+    "dtype", [pytest.param("float32", marks=pytest.mark.slow), pytest.param("bfloat16", marks=pytest.mark.slow)]
+)
+def test_full_verdicts_hold_at_hidden_shapes(dtype, tmp_path):
+    loaded = load_problem(str(write(tmp_path, PROBLEM.replace("float32", dtype), f"turned_{dtype}")))
+    candidates, outcomes = verdicts(loaded, lambda specs: sampled(specs["layout_reduce"], 3, seed=3)[1:], seed=5)
+    for candidate, outcome in zip(candidates, outcomes, strict=True):
+        assert outcome.status == "ok", (candidate.values, outcome.failure)
+        assert outcome.shape_specific is False
