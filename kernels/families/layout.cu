@@ -106,6 +106,20 @@ ${fetch(straight, j, i)}
     }
 //% endif
 
+//% if columns
+    // What does not vary along the operands' axis: all elements of a thread stand at one place along the other one.
+    static_assert(BLOCK * VECTOR % TILE_J == 0, "threads walk tiles in whole rows");
+//% for load in columns
+    Pack<${load.storage}, VECTOR> ld_${load.var};
+//% endfor
+#pragma unroll
+    for (int lane = 0; lane < VECTOR; ++lane) {
+        const Index wanted = first_j + (int)threadIdx.x * VECTOR % TILE_J + lane, ${j.name} = wanted < SIZE_J ? wanted : SIZE_J - 1;
+//% for load in columns
+        ld_${load.var}.v[lane] = ${load.pointer}[${load.address}];
+//% endfor
+    }
+//% endif
 //% if once_values
     // What does not vary along the results' axis, for each place along the other one.
     for (int in_i = threadIdx.x; in_i < TILE_I; in_i += BLOCK) {
@@ -167,6 +181,9 @@ ${fetch(straight, j, i)}
 //% endfor
 //% for load in straight
                 const ${load.ctype} ${load.var} = to_compute(ld_${load.var}[item].v[lane]);
+//% endfor
+//% for load in columns
+                const ${load.ctype} ${load.var} = to_compute(ld_${load.var}.v[lane]);
 //% endfor
 //% for value in once_values
                 const ${value.ctype} ${value.var} = once_${value.var}[in_i];

@@ -150,6 +150,9 @@ class LayoutFamily:
         packs = sum(points // (vector if packable(turn, one, vector) else 1) for one in accesses)
         special, places = common.special_ops(post) * points, blocks * tile_i
         special += common.special_ops(turn.once_lines) * places
+        threads = blocks * int(values["block"]) * vector
+        special -= common.special_ops(turn.column_lines) * max(0, points - threads)
+        lines = (len(post) - len(turn.column_lines)) * points + len(turn.column_lines) * threads
         return (
             LaunchFeatures(
                 kernel=KERNEL, blocks=blocks, threads=int(values["block"]), registers=_registers(turn, values),
@@ -157,13 +160,15 @@ class LayoutFamily:
                 dram_written=common.bytes_written(turn.region),
                 l2_read=ragged + sum(requested(turn, load, tile_i) for load in turn.turned)
                 + sum(requested(turn, load, tile_j) for load in turn.straight)
-                + sum(places * common.item_bytes(load) for load in turn.once),
+                + sum(places * common.item_bytes(load) for load in turn.once)
+                + sum(threads * common.item_bytes(load) for load in turn.columns),
                 shared_traffic=points // 32 // vector * _WAVEFRONT * sum(
                     sum(wavefronts(common.item_bytes(one), tile_i, tile_j, int(values["pad"]), vector))
                     for one in turn.staged
                 ),
                 flops=sum(line.flops for line in post) * total, special_ops=special,
-                instructions=4 * packs + (2 * len(turn.staged) + len(post) + len(turn.once_values) + 1) * points
+                instructions=4 * packs + (2 * len(turn.staged) + len(turn.once_values) + 1) * points + lines
+                + 8 * len(turn.columns) * threads
                 + (8 * len(turn.once) + len(turn.once_lines)) * places + 12 * special,
                 bytes_in_flight=vector * items * sum(common.item_bytes(load) for load in held),
                 barriers=2 if turn.turned_stores else 1, sweeps=1 if whole or not turn.straight else 2,
@@ -217,6 +222,7 @@ def _shared(turn: Turn, values: Values) -> int:
 def _registers(turn: Turn, values: Values) -> int:
     elements = int(values["vector"]) * int(values["items"])
     held = elements * sum(max(1, common.item_bytes(load) // 4) for load in (*turn.turned, *turn.straight))
+    held += int(values["vector"]) * (len(turn.columns) + len(turn.column_lines) // 2)
     return 24 + held + common.live_values(turn.body_lines, [store.var for store in turn.region.stores])
 
 
@@ -243,6 +249,7 @@ def _context(turn: Turn) -> dict[str, object]:
         "operands": operands,
         "turned": turned,
         "straight": straight,
+        "columns": [_load_context(turn, load, names, index) for load in turn.columns],
         "once": [codegen.load_line(load, names, index) for load in turn.once],
         "once_slot": bool(turn.once_lines),
         "once_values": [{"var": name, "ctype": types[name]} for name in turn.once_values],

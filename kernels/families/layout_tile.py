@@ -33,10 +33,21 @@ class Turn:
     once: tuple[Load, ...]
     """Operands that do not vary along `j`: what normalises a channel, for instance."""
 
+    columns: tuple[Load, ...]
+    """Operands that do not vary along `i`. All elements of a thread stand at one place along `j`."""
+
     @property
     def once_lines(self) -> tuple[Line, ...]:
-        """Statements over such operands alone: a block computes them once for each place along `i`."""
-        known, fixed = {load.var for load in self.once}, {load.var for load in self.fixed}
+        """Statements over the operands `once` alone: a block computes them once for each place along `i`."""
+        return self._over(self.once)
+
+    @property
+    def column_lines(self) -> tuple[Line, ...]:
+        """Statements over `columns` alone: a compiler sees that they are the same for all elements of a thread."""
+        return self._over(self.columns)
+
+    def _over(self, loads: tuple[Load, ...]) -> tuple[Line, ...]:
+        known, fixed = {load.var for load in loads}, {load.var for load in self.fixed}
         found: list[Line] = []
         for line in self.region.post:
             used = set(line.uses) - fixed
@@ -116,9 +127,14 @@ def turn_of(region: Region) -> Turn | None:
     varying = [load for load in region.loads if load.predicate or (load.address is not None and load.address.terms)]
     others = [load for load in varying if load not in turned]
     once = tuple(load for load in others if load.predicate is None and j.name not in common.address_of(load).axes)
-    straight = tuple(load for load in others if load not in once)
+    columns = tuple(
+        load
+        for load in others
+        if load.predicate is None and load not in once and i.name not in common.address_of(load).axes
+    )
+    straight = tuple(load for load in others if load not in (*once, *columns))
     fixed = tuple(load for load in region.loads if load not in varying)
-    return Turn(region, i, j, turned, straight, fixed, turned_stores, straight_stores, once)
+    return Turn(region, i, j, turned, straight, fixed, turned_stores, straight_stores, once, columns)
 
 
 def _with_long_tiles(region: Region, i: Axis) -> tuple[Region, Axis]:
