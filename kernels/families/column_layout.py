@@ -11,6 +11,9 @@ from warpsmith.kernels.families import common
 from warpsmith.kernels.families.row_monoid import fused_pair
 from warpsmith.kernels.region import Axis, Line, Load, Region, Store
 
+APART = 4
+"""Elements between neighbouring results' operands at most: a sector holds at least two of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Loads:
@@ -39,6 +42,9 @@ def inner_axis(region: Region) -> Axis | None:
     found = [axis for axis in region.kept if address.stride(axis.name) == 1 and axis.size > 1]
     if not found and address.stride(region.kept[-1].name) == 1:
         found = [region.kept[-1]]
+    if not found:
+        # Windows side by side: each of a few loads takes every second or third element.
+        found = [axis for axis in region.kept if address.stride(axis.name) in range(2, APART + 1)]
     return found[0] if found else None
 
 

@@ -9,6 +9,7 @@ from warpsmith.kernels.composite import Composite, Kernel, KernelPart, Layout, L
 from warpsmith.kernels.costs import flops_by_unit
 from warpsmith.kernels.device import DeviceModel
 from warpsmith.kernels.errors import NotYetError
+from warpsmith.kernels.families.registry import family_named
 from warpsmith.kernels.indexing import row_major
 from warpsmith.kernels.library import leaves_its_result
 from warpsmith.kernels.lowering.lower import lower
@@ -63,9 +64,14 @@ def recomposed(graph: OpGraph, device: DeviceModel, like: Composite) -> Composit
     ways = laid_ways(graph, Prices(device), like.layout)
     if not ways:
         raise NotYetError("the graph has no dense convolution at this size")
-    made = {name for names in like.cuts for name in names}
-    # Pieces of joined tensors are results of kernels in one way alone.
-    return _recomposed(ways[-1] if made & ways[-1].pieces.keys() else ways[0], like)
+    refusal: NotYetError | None = None
+    for laid in ways:
+        try:
+            return _recomposed(laid, like)
+        except NotYetError as error:
+            refusal = refusal or error
+    assert refusal is not None
+    raise refusal
 
 
 def _recomposed(laid: Laid, like: Composite) -> Composite:
@@ -73,6 +79,10 @@ def _recomposed(laid: Laid, like: Composite) -> Composite:
     found = _Composer(laid, _ordered(laid.fusion, groups)).composite(like)
     if [_made_by(part) for part in found.parts] != [_made_by(part) for part in like.parts]:
         raise NotYetError("parts that share a kernel differ at this size")
+    for kernel in found.kernels:
+        reason = family_named(kernel.family).refuse(kernel.region)
+        if reason is not None:
+            raise NotYetError(f"the {kernel.family} family does not compute a part at this size: {reason}")
     return found
 
 

@@ -1,4 +1,5 @@
-"""Ways to lay a graph out before it is cut: contiguous or channels last, as it is or with joined tensors."""
+"""Ways to lay a graph out before it is cut: contiguous or channels last, as it is, with joined tensors or with poolings
+written out."""
 
 from __future__ import annotations
 
@@ -6,15 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from warpsmith.kernels.composite import Layout
+from warpsmith.kernels.decompose import WINDOWS
 from warpsmith.kernels.lowering.lower import live_nodes
 from warpsmith.kernels.lowering.scan import with_exclusive_scans
-from warpsmith.kernels.opgraph import OpGraph
+from warpsmith.kernels.opgraph import OpGraph, OpNode
 from warpsmith.kernels.partition.biases import with_split_biases
-from warpsmith.kernels.partition.channels_last import channels_last
+from warpsmith.kernels.partition.channels_last import channels_last, with_written_out_pools
 from warpsmith.kernels.partition.fuse import Fusion
 from warpsmith.kernels.partition.joined import Piece, joined, placed
 from warpsmith.kernels.partition.price import Prices
-from warpsmith.kernels.partition.slices import laid_out
+from warpsmith.kernels.partition.slices import laid_out, operands_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,36 @@ def laid_ways(graph: OpGraph, prices: Prices, layout: Layout) -> list[Laid]:
     graph = _split(graph)
     made = joined(graph)
     found = [lay(graph, prices, {}), None if made is None else lay(made.graph, prices, made.pieces)]
+    if layout == "contiguous":
+        found.append(_with_pools(graph, prices))
     return [laid for laid in found if laid is not None]
+
+
+def _with_pools(graph: OpGraph, prices: Prices) -> Laid | None:
+    """Contiguous, with poolings of what reductions normalise written out, so that these may be joined with them; None
+    where there are none."""
+    pools = {node.name for node in live_nodes(graph) if node.op in WINDOWS and _is_normalised(graph, node)}
+    written, names = with_written_out_pools(graph, pools)
+    if not names:
+        return None
+    laid = laid_out(written)
+    return Laid(Fusion(laid, prices, live_nodes(laid), begin_stored=frozenset(names)), "contiguous")
+
+
+def _is_normalised(graph: OpGraph, node: OpNode) -> bool:
+    """Whether what a pooling reads is computed point by point from a reduction, with no library in between."""
+    pending, seen = operands_of(node)[:1], set[str]()
+    while pending:
+        name = pending.pop()
+        found = graph.node_index.get(name)
+        if found is None or name in seen:
+            continue
+        seen.add(name)
+        if found.pattern == "reduction":
+            return True
+        if found.pattern in ("pointwise", "view", "broadcast"):
+            pending += operands_of(found)
+    return False
 
 
 def _contiguous(graph: OpGraph, prices: Prices, pieces: Mapping[str, Piece]) -> Laid:
