@@ -1,6 +1,6 @@
 """What each step of a problem's plans takes by the cost model: the priors of all its ways; nothing is compiled or run.
 
-usage: python benchmarks/step_estimates.py [--arch sm_90] [--least 0.02] [--set NAME=VALUE] FILE ...
+usage: python benchmarks/step_estimates.py [--arch sm_90] [--least 0.02] FILE ...
 
 The counterpart of `step_times.py`, which measures the same steps: one table in Markdown for each way.
 """
@@ -34,9 +34,8 @@ def names(spec: KernelSpec) -> list[str]:
     for part in spec.region.parts:
         if part.load_time:
             continue
-        library = isinstance(part, LibraryPart)
         found.append(str(part.step.out) if isinstance(part, LibraryPart) else ", ".join(part.outputs))
-        found += ["copy"] if library and isinstance(part, LibraryPart) and part.copied else []
+        found += ["copy"] if isinstance(part, LibraryPart) and part.copied else []
     return found
 
 
@@ -52,12 +51,12 @@ def show(title: str, spec: KernelSpec, share: float) -> None:
             print(f"| {one.total_us:.0f} | {one.bound} | {one.kernel} {label} |")
 
 
-def show_all(path: str, device: DeviceModel, overrides: dict[str, object], share: float) -> None:
+def show_all(path: str, device: DeviceModel, share: float) -> None:
     """The tables of a problem's ways, the preferred one first."""
-    found = plan(capture(load_problem(path, overrides=overrides, inputs=None, mode="eval")), device=device)
+    found = plan(capture(load_problem(path, overrides={}, inputs=None, mode="eval")), device=device)
     for way in found.ways:
         for spec in specs_for(way, device):
-            show(f"{found.name} of {path}, {spec.family.name}", spec, share)
+            show(f"{path}, {spec.family.name}", spec, share)
     if found.rewritten is not None:
         after = ", ".join(found.rewritten.rewrites)
         for spec in (spec for way in found.rewritten.ways for spec in specs_for(way, device)):
@@ -72,7 +71,7 @@ def main() -> int:
     parser.add_argument("--least", type=float, default=0.0, help="share of the whole below which a step is left out")
     asked = parser.parse_args()
     for path in asked.problems:
-        show_all(path, model_for(asked.arch), {}, asked.least)
+        show_all(path, model_for(asked.arch), asked.least)
     return 0
 
 
