@@ -39,6 +39,7 @@ from warpsmith.kernels.problem import FunctionModule, Instance, Problem, named_t
 from warpsmith.kernels.recurrent import shapes_alone
 from warpsmith.kernels.reference.held import HeldProblem
 from warpsmith.kernels.reference.state import PlainState
+from warpsmith.kernels.tracing import ONE_AT_A_TIME
 from warpsmith.kernels.user_code import kept_alive
 
 logger = logging.getLogger(__name__)
@@ -162,7 +163,7 @@ def _export(problem: Problem, instance: Instance, floats: list[int]) -> Any:
         with mode:
             inputs[index] = torch.empty((), dtype=torch.float64 if wide else torch.float32)
     arguments = tuple(pytree.tree_unflatten(inputs, instance.structure))
-    with _quiet(), kept_alive(), torch.no_grad(), shapes_alone():
+    with ONE_AT_A_TIME, _quiet(), kept_alive(), torch.no_grad(), shapes_alone():
         program = torch.export.export(_traceable(instance.module), arguments, strict=False)
         # Before, as decomposing and what comes after it would hold the user up for minutes.
         _refuse_endless(problem, program)

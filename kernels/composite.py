@@ -39,6 +39,9 @@ class Convolved:
     pointwise: bool
     """One tap at each position: a matrix product in either layout."""
     transposed: bool
+    strided: bool
+    """Whether some stride is more than 1."""
+    dilated: bool
     wide: bool
     """Five taps or more in a dimension with a stride."""
     channels_last: bool
@@ -58,6 +61,8 @@ class LibraryPart:
     """Of a convolution."""
     copied: int = 0
     """Bytes of the result, where it has to be copied into its place."""
+    left: bool = False
+    """Whether that is only so where outputs have a place: a caller is given what the library has made."""
     laid_out: tuple[str, ...] = ()
     """Names of the graph's nodes that are a parameter in another layout: it is run once, when parameters are loaded."""
 

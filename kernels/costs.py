@@ -11,7 +11,7 @@ from warpsmith.kernels.canonical import Canonical
 from warpsmith.kernels.device import Unit
 from warpsmith.kernels.opgraph import NodeRef, OpGraph, OpNode, TensorSpec
 
-_TF32_BY_DEFAULT = ("convolution", "lstm", "gru", "rnn")
+_TF32_BY_DEFAULT = ("convolution", "cudnn_convolution", "lstm", "gru", "rnn")
 """What cuDNN computes, in TF32 unless torch is told not to; products keep float32 (torch.backends.cudnn.allow_tf32,
 torch.backends.cuda.matmul.allow_tf32)."""
 _SIXTEEN_BITS = ("float16", "bfloat16")

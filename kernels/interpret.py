@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from warpsmith.kernels.opgraph import NodeRef, OpGraph, OpNode
+from warpsmith.kernels.tracing import ONE_AT_A_TIME
 
 
 def interpret(
@@ -87,14 +88,20 @@ def evaluated(
         return _anchor(node.op, args, kwargs)
     if node.op in _OWN_SPELLING:
         return _OWN_SPELLING[node.op](*args)
-    return getattr(torch.ops.aten, node.op)(*args, **kwargs)  # type: ignore[no-any-return]
+    found: Tensor = _called(getattr(torch.ops.aten, node.op), args, kwargs)
+    return found
+
+
+def _called(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    with ONE_AT_A_TIME:
+        return operator(*args, **kwargs)
 
 
 def _anchor(op: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor:
     output = kwargs.pop("output", None)
     if isinstance(kwargs.get("dtype"), str):
         kwargs["dtype"] = getattr(torch, kwargs["dtype"])
-    result = getattr(torch.ops.aten, op)(*args, **kwargs)
+    result = _called(getattr(torch.ops.aten, op), args, kwargs)
     return result if output is None else result[output]  # type: ignore[no-any-return]
 
 

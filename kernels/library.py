@@ -33,6 +33,8 @@ ALLOWED: Mapping[str, Operator] = {
     "baddbmm": Operator("baddbmm.default", "baddbmm.out"),
     "matmul": Operator("matmul.default", "matmul.out"),
     "convolution": Operator("convolution.default"),
+    "convolution_relu": Operator("cudnn_convolution_relu.default"),
+    "convolution_add_relu": Operator("cudnn_convolution_add_relu.default"),
     "scaled_dot_product_attention": Operator("scaled_dot_product_attention.default"),
     "max_pool2d": Operator("max_pool2d_with_indices.default", "max_pool2d_with_indices.out", 0, _MAX),
     "max_pool2d_indices": Operator("max_pool2d_with_indices.default", "max_pool2d_with_indices.out", 1, _MAX),

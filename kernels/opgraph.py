@@ -88,6 +88,8 @@ class OpGraph:
     input_count: int
     """Number of flat inputs of forward; unused ones have no GraphInput but still occupy `inN`."""
     node_index: dict[str, OpNode] = field(default_factory=dict)
+    load_time: frozenset[str] = frozenset()
+    """Nodes made of parameters alone that may be computed once, when those are loaded."""
     placed: frozenset[str] = frozenset()
     """Nodes whose results lie within larger tensors: outputs among them are written in their spec's strides."""
 

@@ -94,6 +94,9 @@ class LibraryStep(Record):
     kwargs: dict[str, Any] = {}
     """By the names of the operator's schema: numbers, truth values, lists of integers; text names a tensor as in
     `args`, a list of texts several."""
+    benchmark: StrictBool = False
+    """Of a convolution: whether cuDNN times its algorithms at the first call and keeps the fastest, as under
+    `torch.backends.cudnn.benchmark`, in place of the one that its heuristics name."""
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -130,7 +133,20 @@ class LaunchPlan(Record):
         for buffer in plan["buffers"].values():
             if buffer["strides"] is None:
                 del buffer["strides"]
+        for step in (*plan["prepare"], *plan["steps"]):
+            if step.get("benchmark") is False:
+                del step["benchmark"]
         return plan
+
+    def launches_of(self, kernel: str) -> tuple[KernelStep, ...]:
+        """Every step that launches a kernel of this name."""
+        steps = (*self.prepare, *self.steps)
+        return tuple(step for step in steps if isinstance(step, KernelStep) and step.kernel == kernel)
+
+    @property
+    def benchmarks(self) -> bool:
+        """Whether a library times its algorithms at the first call, which other work on the device would mislead."""
+        return any(isinstance(step, LibraryStep) and step.benchmark for step in (*self.prepare, *self.steps))
 
     @property
     def operands(self) -> frozenset[str]:

@@ -21,6 +21,7 @@ from warpsmith.kernels.records import Buffer, Candidate, KernelStep, LaunchPlan,
 from warpsmith.kernels.syntax import parsed
 from warpsmith.kernels.user_code import kept_alive
 from warpsmith.sandbox.cuda.arguments import Parameter, entry_parameters
+from warpsmith.sandbox.cuda.left_outputs import left_outputs
 from warpsmith.sandbox.results import result_names
 from warpsmith.tools.runs.store import RunStore, room_needed, write_atomically
 from warpsmith.tools.verification.outputs import layout_of
@@ -118,11 +119,13 @@ def model_new(
         views=repr({name: (v.of, v.shape, v.strides, v.offset) for name, v in plan.views.items()}),
         library=repr(_library(plan)),
         results=repr({name: _strides(plan.buffers[name]) for name in sorted(result_names(plan))}),
+        left=repr(tuple(sorted(left_outputs(plan)))),
         prepare=repr(prepare),
         steps=repr(steps),
         parameters=repr(named),
         constants=repr(_constants(problem, named)),
         graph=plan.graph,
+        benchmark=plan.benchmarks,
         copied=repr([n for n in tensors if f"in{n}" in operands]),
         extended=any(step.cluster != (1, 1, 1) or step.cooperative for step in launched),
     )

@@ -18,8 +18,9 @@ _CONTEXT_GB = 0.8
 _LEAST_GB = 0.5
 _UNEVEN = 1.3
 """Memory that is asked for, over what is held: an allocator's blocks do not fit together without gaps."""
-_WORKSPACE_GB = 6.0
-"""What cuDNN may want beside: with less it takes slower algorithms, and a slow baseline flatters candidates."""
+_WORKSPACE_GB = 2.0
+"""What cuDNN may want beside copies of what it turns: with less it takes slower algorithms, and a slow baseline
+flatters candidates."""
 _BESIDE_GB = 0.6
 """Workspaces of libraries, and what is written to empty the caches."""
 _UNKNOWN = 3

@@ -27,6 +27,10 @@ _NAMES: Mapping[Layout, tuple[str, str]] = {
 """Name and description of the family that joins composites of a layout."""
 LAUNCH = "launch"
 """The slot that says how the plan's steps reach the device."""
+ALGORITHM = "convolution_algorithm"
+"""The slot that says how a library chooses among its algorithms."""
+_MOST_BENCHMARKED = 16
+"""Different convolutions for which that is a choice: timing algorithms takes 0.1 to 6 s each, in every process."""
 _KERNEL_HOST_US, _LIBRARY_HOST_US = 6.0, 15.0
 """What the host takes to enqueue a kernel through the driver's binding, and to call an ATen operator from Python: usual
 figures, not measured here."""
@@ -58,6 +62,7 @@ class ComposerFamily:
     def slots(self, region: AnyRegion, device: DeviceModel) -> tuple[Slot, ...]:
         """The slots of the kernels that are open, each with its kernel's number before it."""
         found = [_LAUNCH_SLOT] if _several_launches(_composite(region)) else []
+        found += [_ALGORITHM_SLOT] if _few_convolutions(_composite(region)) else []
         for number, kernel in _open(_composite(region)):
             own = self._families[kernel.family].slots(kernel.region, device)
             about = f"kernel {number} ({kernel.family})"
@@ -79,15 +84,20 @@ class ComposerFamily:
         for number, kernel in _open(_composite(region)):
             own = self._families[kernel.family].sensible(kernel.region, device)
             values |= {f"p{number}_{name}": value for name, value in own.items()}
+        if _few_convolutions(_composite(region)):
+            values[ALGORITHM] = self._cheaper(region, device, values, _ALGORITHM_SLOT)
         if _several_launches(_composite(region)):
-            values[LAUNCH] = self._cheaper_launch(region, device, values)
+            # A graph spares the host every step but copies what comes in and goes out.
+            values[LAUNCH] = self._cheaper(region, device, values, _LAUNCH_SLOT)
         return values
 
-    def _cheaper_launch(self, region: AnyRegion, device: DeviceModel, values: Values) -> str:
-        """A graph spares the host every step but copies what comes in and goes out; by the model, what costs less."""
-        naive = {slot.name: slot.default for slot in self.slots(region, device)}
-        ways = ("steps", "graph")
-        return min(ways, key=lambda way: _us(self.features(region, device, naive | values | {LAUNCH: way}), device))
+    def _cheaper(self, region: AnyRegion, device: DeviceModel, values: Values, slot: Slot) -> SlotValue:
+        """The value of a slot that costs less by the model, the first where none does."""
+        naive = {one.name: one.default for one in self.slots(region, device)}
+        return min(
+            slot.values,
+            key=lambda way: _us(self.features(region, device, naive | values | {slot.name: way}), device),
+        )  # fmt: skip
 
     def emit(self, region: AnyRegion, device: DeviceModel, values: Values) -> Candidate:
         """One module with every kernel, one plan with every part."""
@@ -100,7 +110,7 @@ class ComposerFamily:
                 if whole.kernels[number].tunable:
                     lines[f"p{number}_{name}"] = (at + first + 1, at + last + 1)
             at += texts[-1].count("\n") + 1
-        plan = _plan(whole, made, graph=_as_graph(values))
+        plan = _plan(whole, made, graph=_as_graph(values), benchmark=_benchmarks(values))
         return Candidate(
             source="\n".join(texts) or "// library calls alone\n", plan=plan, family=self.name, values=dict(values),
             slot_lines=lines,
@@ -117,7 +127,11 @@ class ComposerFamily:
             library = isinstance(part, LibraryPart)
             if part.load_time:
                 continue
-            of_part = _of_library(part, device) if isinstance(part, LibraryPart) else own[part.kernel]
+            of_part = (
+                _of_library(part, device, graph=graph, benchmark=_benchmarks(values))
+                if isinstance(part, LibraryPart)
+                else own[part.kernel]
+            )
             host_us = _LIBRARY_HOST_US if library else _KERNEL_HOST_US
             found += of_part if graph else [replace(one, host_us=host_us) for one in of_part]
         if graph:
@@ -183,17 +197,28 @@ def _as_graph(values: Values) -> bool:
     return values.get(LAUNCH) == "graph"
 
 
+def _few_convolutions(whole: Composite) -> bool:
+    """Whether a library convolves here, and few enough different things for timing its algorithms."""
+    work = {part.convolved for part in whole.parts if isinstance(part, LibraryPart)} - {None}
+    return 0 < len(work) <= _MOST_BENCHMARKED
+
+
+def _benchmarks(values: Values) -> bool:
+    return values.get(ALGORITHM) == "benchmark"
+
+
 def _us(features: tuple[LaunchFeatures, ...], device: DeviceModel) -> float:
     return total_us(breakdown(features, device))
 
 
-def _plan(whole: Composite, made: list[Candidate], *, graph: bool) -> LaunchPlan:
+def _plan(whole: Composite, made: list[Candidate], *, graph: bool, benchmark: bool) -> LaunchPlan:
     buffers = dict(whole.buffers)
     steps: list[KernelStep | LibraryStep] = []
     prepare: list[KernelStep | LibraryStep] = []
     for place, part in enumerate(whole.parts):
         if isinstance(part, LibraryPart):
-            (prepare if part.load_time else steps).append(part.step)
+            chosen = part.step.model_copy(update={"benchmark": benchmark and part.convolved is not None})
+            (prepare if part.load_time else steps).append(chosen)
             continue
         own, names = _scratch(made[part.kernel], part, place)
         buffers |= own
@@ -224,6 +249,13 @@ _LAUNCH_SLOT = Slot(
 )  # fmt: skip
 
 
+_ALGORITHM_SLOT = Slot(
+    name=ALGORITHM, owner="config", kind="choice", values=("heuristic", "benchmark"), default="heuristic",
+    doc="how cuDNN chooses the algorithm of a convolution: by its heuristics, as eager PyTorch lets it, or by timing "
+    "its algorithms at the first call (`torch.backends.cudnn.benchmark`)",
+)  # fmt: skip
+
+
 def _copy(count: int, device: DeviceModel) -> LaunchFeatures:
     """A copy of so many bytes on the device."""
     return LaunchFeatures(
@@ -233,7 +265,7 @@ def _copy(count: int, device: DeviceModel) -> LaunchFeatures:
     )  # fmt: skip
 
 
-def _of_library(part: LibraryPart, device: DeviceModel) -> list[LaunchFeatures]:
+def _of_library(part: LibraryPart, device: DeviceModel, *, graph: bool, benchmark: bool) -> list[LaunchFeatures]:
     """A library call, and the copy of its result where it has to follow."""
-    call = of_library(part, device)
-    return [call, _copy(part.copied, device)] if part.copied else [call]
+    call = of_library(part, device, benchmark=benchmark)
+    return [call, _copy(part.copied, device)] if part.copied and (graph or not part.left) else [call]

@@ -26,17 +26,23 @@ _LEAST_FILL = 0.125
 """Share of the device that a small convolution fills at least, its sums split among blocks."""
 _DEEP, _DEEP_TRANSPOSED, _DEEP_WIDE, _DEEP_UNPACKED = 1.8, 1.5, 0.1, 0.02
 """Rates in 3D at most over that of FP32 units: of ordinary and of transposed convolutions, of those with strides and
-five taps or more, and of those with channels that are no multiple of 4. Measured on an H200, contiguous: 122, 45 to
-125, 6.5 and 1.2 TFLOP/s."""
+five taps or more, dilation or groups, and of those with channels that are no multiple of 4. Measured on an H200,
+contiguous: 122, 45 to 125, 6 to 8 and 1.2 TFLOP/s."""
 _PACKED = 4
+_STILL = 0.35
+"""The same of transposed convolutions with stride 1, by the algorithm that cuDNN's heuristics name: 9 to 45 TFLOP/s."""
+_BENCHMARKED = 3.5
+"""Rate of the fastest algorithm over that of the one that heuristics name, of those. Measured on an H200: four
+convolutions, 3.4 to 4.0; with strides 1.0, ordinary ones of 3 channels in 3D 1.3 to 2.8, in 1D and 2D 1.0 to 1.1."""
 _SINGLE_CHANNELS = 2.0
 """Time of a convolution of single channels over that of its bytes."""
 
 
-def of_library(part: LibraryPart, device: DeviceModel) -> LaunchFeatures:
-    """A library call as a launch that fills the device."""
+def of_library(part: LibraryPart, device: DeviceModel, *, benchmark: bool = False) -> LaunchFeatures:
+    """A library call as a launch that fills the device; with `benchmark` a convolution by its fastest algorithm."""
     if part.convolved is not None and part.convolved.dtype != "float64":
-        count = int(_convolution_s(part, part.convolved, device) * device.dram_bytes_per_s)
+        seconds = _convolution_s(part, part.convolved, device, benchmark=benchmark)
+        count = int(seconds * device.dram_bytes_per_s)
         return _launch(part, device, count, 0)
     return _launch(part, device, int(part.bytes_moved / _EFFICIENCY), int(part.flops / _EFFICIENCY))
 
@@ -49,7 +55,7 @@ def _launch(part: LibraryPart, device: DeviceModel, count: int, flops: int) -> L
     )  # fmt: skip
 
 
-def _convolution_s(part: LibraryPart, work: Convolved, device: DeviceModel) -> float:
+def _convolution_s(part: LibraryPart, work: Convolved, device: DeviceModel, *, benchmark: bool) -> float:
     """Seconds of a convolution: its FLOPs on tensor cores, its bytes, and what a library turns on the way.
 
     In 3D both layouts cost the same as far as is known: `torch.compile` turns convolutions in 2D alone.
@@ -58,10 +64,10 @@ def _convolution_s(part: LibraryPart, work: Convolved, device: DeviceModel) -> f
         return _SINGLE_CHANNELS * part.bytes_moved / device.dram_bytes_per_s
     turns = not work.channels_last and work.dims < 3 and not work.pointwise
     moved = part.bytes_moved + (_TURN * 2 * work.turned_bytes if turns else 0)
-    return part.flops / _rate(work, device) + moved / device.dram_bytes_per_s
+    return part.flops / _rate(work, device, benchmark=benchmark) + moved / device.dram_bytes_per_s
 
 
-def _rate(work: Convolved, device: DeviceModel) -> float:
+def _rate(work: Convolved, device: DeviceModel, *, benchmark: bool) -> float:
     """FLOPs a second of a library's kernel, TF32 allowed as torch does by default."""
     peak = device.fp32_flops * _TF32_SHARE.get(capability(device.arch), 1.0)
     if work.dtype != "float32":
@@ -69,15 +75,19 @@ def _rate(work: Convolved, device: DeviceModel) -> float:
     share = pow(min(1.0, work.channels / _FULL_CHANNELS), _CHANNELS_KNEE)
     share *= pow(min(1.0, work.results / _FULL_RESULTS), _RESULTS_KNEE)
     if work.dims == 3:
-        share = min(share, _deep(work) * device.fp32_flops / peak)
+        share = min(share, _deep(work, benchmark=benchmark) * device.fp32_flops / peak)
     blocks = work.positions * max(work.results, _TILE // 128) * work.groups / _TILE
     return float(peak * share) * max(_LEAST_FILL, min(1.0, blocks / device.sms))
 
 
-def _deep(work: Convolved) -> float:
+def _deep(work: Convolved, *, benchmark: bool) -> float:
     """The rate that a convolution in 3D has at most, over that of FP32 units."""
     if not work.transposed:
         return _DEEP
     if work.channels % _PACKED:
         return _DEEP_UNPACKED
-    return _DEEP_WIDE if work.wide else _DEEP_TRANSPOSED
+    if work.wide or work.dilated or work.groups > 1:
+        return _DEEP_WIDE
+    if work.strided:
+        return _DEEP_TRANSPOSED
+    return _STILL * _BENCHMARKED if benchmark else _STILL

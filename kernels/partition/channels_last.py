@@ -32,7 +32,8 @@ class ChannelsLast:
     turned: frozenset[str]
     """Nodes whose results lie channels last."""
     weights: frozenset[str]
-    """Those of them that are a parameter in another layout and nothing else: they can be made once, at load time."""
+    """Those of them that can be made once, at load time: a parameter in another layout and nothing else, and what a
+    rewrite makes then."""
     pools: frozenset[str]
     """Poolings that are written out tap by tap."""
 
@@ -70,7 +71,8 @@ def channels_last(graph: OpGraph) -> ChannelsLast | None:
     for node in graph.nodes:
         turns.take(node)
     graph, pools = with_written_out_pools(turns.made(), reached)
-    return ChannelsLast(graph, frozenset(turns.turned), frozenset(turns.weights), frozenset(pools))
+    weights = frozenset(turns.weights) | graph.load_time
+    return ChannelsLast(graph, frozenset(turns.turned), weights, frozenset(pools))
 
 
 def _joined(graph: OpGraph, live: Sequence[OpNode], dense: Sequence[str]) -> set[str]:
@@ -209,7 +211,10 @@ class _Turns:
         return name
 
     def _is_parameter(self, name: str) -> bool:
-        """Whether a tensor holds elements of a parameter and constants alone: nothing is computed from them."""
+        """Whether a tensor holds elements of a parameter and constants alone: nothing is computed from them, unless a
+        rewrite says so."""
+        if name in self.graph.load_time:
+            return True
         if name in self.graph.inputs:
             return self.graph.inputs[name].ref.startswith("param:")
         node = self.graph.node_index[name]

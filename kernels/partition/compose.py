@@ -270,7 +270,8 @@ class _Composer:
             last = is_channels_last(item.out) or self._reads_channels_last(item)
             work = convolved(self.fusion.graph, item, channels_last=last)
             copied = item.out.nbytes if _stays(item) and step.out not in self.results else 0
-            return LibraryPart(step, item.flops, item.bytes_moved, work, copied)
+            left = step.out.startswith("out") and not any(item.name in _read(self.fusion, one) for one in self.order)
+            return LibraryPart(step, item.flops, item.bytes_moved, work, copied, left)
         parameter = self._copied_parameter(item)
         if parameter is not None:
             step = LibraryStep(library="clone", args=(parameter,), out=self.names[item[0]])
@@ -282,7 +283,10 @@ class _Composer:
         """What the plan calls the parameter, or the window on one, of which a group is a copy made at load time."""
         if len(group) > 1 or not self._at_load_time(group):
             return None
-        (name,) = operands_of(self.fusion.graph.node_index[group[0]])
+        name, *others = operands_of(self.fusion.graph.node_index[group[0]])
+        if others:
+            # A rewrite computes it.
+            return None
         base = window_of(self.fusion.graph, name, self.fusion.stored).base
         return self._window(name) if base in self.fusion.graph.inputs else None
 

@@ -7,8 +7,11 @@ from math import prod
 from warpsmith.kernels.composite import Convolved
 from warpsmith.kernels.opgraph import OpGraph, OpNode
 
+CUT, ADD_CUT = "cudnn_convolution_relu", "cudnn_convolution_add_relu"
+"""What torch calls convolutions that add a bias, or a bias and a tensor, and cut at zero."""
 _TRANSPOSED, _GROUPS = 6, 8
 """Places among a convolution's arguments."""
+_CONVOLUTIONS = frozenset({"convolution", CUT, ADD_CUT})
 _DTYPES = frozenset({"float32", "float16", "bfloat16"})
 """Those for which there are tensor cores."""
 
@@ -36,12 +39,13 @@ def is_depthwise(graph: OpGraph, node: OpNode) -> bool:
 
 def convolved(graph: OpGraph, node: OpNode, *, channels_last: bool) -> Convolved | None:
     """What the cost model needs to know of a convolution; None for any other node."""
-    if node.op != "convolution":
+    if node.op not in _CONVOLUTIONS:
         return None
     x, weight = (graph.spec(ref.name) for ref in node.args[:2])
-    groups, transposed = groups_of(node), bool(node.args[_TRANSPOSED])
     taps = weight.shape[2:]
-    stride, padding = (tuple(node.args[place]) * (len(taps) // len(node.args[place])) for place in (3, 4))
+    *lists, groups = node.args[-4:] if node.op in (CUT, ADD_CUT) else (*node.args[3:6], node.args[_GROUPS])
+    stride, padding, dilation = (tuple(one) * (len(taps) // len(one)) for one in lists)
+    transposed = node.op == "convolution" and bool(node.args[_TRANSPOSED])
     return Convolved(
         dtype=node.out.dtype,
         channels=x.shape[1] // groups,
@@ -51,6 +55,8 @@ def convolved(graph: OpGraph, node: OpNode, *, channels_last: bool) -> Convolved
         dims=len(taps),
         pointwise=prod(taps) == 1 and set(stride) == {1} and not any(padding),
         transposed=transposed,
+        strided=any(step > 1 for step in stride),
+        dilated=any(step > 1 for step in dilation),
         wide=any(size >= _WIDE and step > 1 for size, step in zip(taps, stride, strict=True)),
         channels_last=channels_last,
         turned_bytes=x.nbytes + node.out.nbytes,

@@ -45,9 +45,12 @@ class Fusion:
     """Outputs that are the same memory as a library's result, seen with another shape: the library writes there."""
     stored: set[str] = field(default_factory=set)
     """Everything that lies in memory between parts: results of groups and of libraries."""
+    _above: dict[str, int] = field(default_factory=dict)
+    """For each live node, bits of all nodes that it needs and of itself."""
     _regions: dict[tuple[Group, tuple[str, ...]], tuple[OneRegion | None, Price, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self._above = _ancestors(self.live)
         self.libraries = library_nodes(self.graph, self.live, self.prices)
         anchors = [node for node in self.live if node.name in self.libraries]
         self.stored = set(self.libraries)
@@ -146,15 +149,23 @@ class Fusion:
         for partner in readers:
             if any(self.graph.node_index[name].pattern != "reduction" for name in partner):
                 continue
+            if self._anything_between(group, partner):
+                continue
             others = [other for other in readers if other != partner]
             us = self.us([(*group, *partner), *others], self.stored)
             if us < best[1]:
                 best = (partner, us)
         return best
 
+    def _anything_between(self, group: Group, partner: Group) -> bool:
+        """Whether something that is stored needs the group and is needed by the partner: joined, they would wait for
+        it, and it for them."""
+        others = ((name,) for name in self.stored.difference(group, partner))
+        return any(_needs(other, group, self._above) and _needs(partner, other, self._above) for other in others)
+
     def _join(self) -> None:
         """Joins groups that read the same tensor, where one walk over it costs less than two."""
-        above = _ancestors(self.live)
+        above = self._above
         position = 0
         while position < len(self.groups):
             partner = self._partner(position, above)

@@ -16,6 +16,7 @@ from warpsmith.kernels.partition.channels_last import channels_last, with_writte
 from warpsmith.kernels.partition.fuse import Fusion
 from warpsmith.kernels.partition.joined import Piece, joined, placed
 from warpsmith.kernels.partition.price import Prices
+from warpsmith.kernels.partition.relus import with_cut_convolutions
 from warpsmith.kernels.partition.slices import laid_out, operands_of
 
 
@@ -56,7 +57,7 @@ def _with_pools(graph: OpGraph, prices: Prices) -> Laid | None:
     if not names:
         return None
     laid = laid_out(written)
-    return Laid(Fusion(laid, prices, live_nodes(laid), begin_stored=frozenset(names)), "contiguous")
+    return Laid(Fusion(laid, prices, live_nodes(laid), begin_stored=frozenset(names)), "contiguous", graph.load_time)
 
 
 def _is_normalised(graph: OpGraph, node: OpNode) -> bool:
@@ -77,7 +78,7 @@ def _is_normalised(graph: OpGraph, node: OpNode) -> bool:
 
 def _contiguous(graph: OpGraph, prices: Prices, pieces: Mapping[str, Piece]) -> Laid:
     laid = placed(laid_out(graph), pieces)
-    return Laid(Fusion(laid, prices, live_nodes(laid)), "contiguous", pieces=pieces)
+    return Laid(Fusion(laid, prices, live_nodes(laid)), "contiguous", graph.load_time, pieces)
 
 
 def _channels_last(graph: OpGraph, prices: Prices, pieces: Mapping[str, Piece]) -> Laid | None:
@@ -85,9 +86,9 @@ def _channels_last(graph: OpGraph, prices: Prices, pieces: Mapping[str, Piece]) 
     turned = channels_last(graph)
     if turned is None:
         return None
-    laid = placed(laid_out(turned.graph, turned.turned), pieces)
+    laid = with_cut_convolutions(placed(laid_out(turned.graph, turned.turned), pieces))
     fusion = Fusion(laid, prices, live_nodes(laid), begin_stored=turned.pools)
-    return Laid(fusion, "channels_last", turned.weights, pieces)
+    return Laid(fusion, "channels_last", turned.weights | laid.load_time, pieces)
 
 
 def _split(graph: OpGraph) -> OpGraph:

@@ -117,4 +117,4 @@ def _ordered(graph: OpGraph, nodes: Mapping[str, OpNode]) -> OpGraph:
             order[name] = nodes[name]
             pending.pop()
     kept = {name: leaf for name, leaf in graph.inputs.items() if name in inputs}
-    return OpGraph(kept, tuple(order.values()), graph.outputs, graph.input_count, order)
+    return OpGraph(kept, tuple(order.values()), graph.outputs, graph.input_count, order, graph.load_time & order.keys())

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from warpsmith.kernels.errors import NotYetError
 from warpsmith.kernels.opgraph import OpGraph
 from warpsmith.kernels.rewrites.fold_affine import fold_affine
+from warpsmith.kernels.rewrites.fold_norms import fold_norms
 from warpsmith.kernels.rewrites.linear_sum import linear_sum
 from warpsmith.kernels.rewrites.phases import phases
 from warpsmith.kernels.rewrites.pools import pool_first, pool_fold
@@ -41,7 +42,17 @@ class Rewrite:
 
 REWRITES: tuple[Rewrite, ...] = tuple(
     Rewrite(once.__name__, once)
-    for once in (linear_sum, spatial_sum, pool_first, pool_fold, fold_affine, unit_reductions, unit_stride, phases)
+    for once in (
+        linear_sum,
+        spatial_sum,
+        pool_first,
+        pool_fold,
+        fold_affine,
+        fold_norms,
+        unit_reductions,
+        unit_stride,
+        phases,
+    )
 )
 _BY_NAME = {rewrite.name: rewrite for rewrite in REWRITES}
 

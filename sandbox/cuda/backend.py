@@ -24,16 +24,11 @@ from warpsmith.sandbox.backend import (
     with_views,
 )
 from warpsmith.sandbox.cuda import driver as cuda
-from warpsmith.sandbox.cuda.arguments import (
-    ArgumentError,
-    Parameter,
-    entry_parameters,
-    pack,
-    parameter_array,
-)
+from warpsmith.sandbox.cuda.arguments import ArgumentError, Parameter, entry_parameters, pack, parameter_array
 from warpsmith.sandbox.cuda.bound import Bound, Launch, LaunchFailed, LaunchRefused
 from warpsmith.sandbox.cuda.deadline import launch_timeout_s as usual_timeout_s
 from warpsmith.sandbox.cuda.health import Health
+from warpsmith.sandbox.cuda.left_outputs import LeftOutputs, left_outputs
 from warpsmith.sandbox.cuda.leftovers import Leftovers
 from warpsmith.sandbox.cuda.library import LibraryError, library_call, library_result
 from warpsmith.sandbox.cuda.memory import hold_to_limit
@@ -297,15 +292,15 @@ class LoadedCuda:
             values = with_views(self.plan, values)
         except ValueError as error:
             raise LaunchRefused(str(error), "arguments") from error
-        zeroed = [self._bytes_of(name) for name, buffer in self.plan.buffers.items() if buffer.init == "zero"]
+        zeroed = [name for name, buffer in self.plan.buffers.items() if buffer.init == "zero"]
         prepare = [self._launcher(step, values) for step in self.plan.prepare]
-        steps: list[Launch] = [buffer.zero_ for buffer in zeroed]
+        steps: list[Launch] = [self._bytes_of(name).zero_ for name in zeroed]
+        left = LeftOutputs(left_outputs(self.plan), values)
         steps += Results(self.plan).launches(
-            self.plan.steps,
-            lambda step, there: self._launcher(step, {**values, **there}),
+            self.plan.steps, left.binding(self._launcher),
             lambda step, there, like: library_result(step, {**values, **there}, like),
-        )
-        return Bound(prepare, steps)
+        )  # fmt: skip
+        return Bound(prepare, steps, left.deliver)
 
     def _launcher(self, step: KernelStep | LibraryStep, values: Mapping[str, Argument]) -> Launch:
         if isinstance(step, LibraryStep):
@@ -341,7 +336,7 @@ class LoadedCuda:
         return run_extended
 
     def _function(self, step: KernelStep) -> Any:
-        """The kernel's handle, with the attributes set that this step needs."""
+        """The kernel's handle, with the attributes set that this step needs, and others of its kernel."""
         if step.kernel not in self._functions:
             self._functions[step.kernel] = self._module.get_function(step.kernel)
         function = self._functions[step.kernel]
@@ -349,7 +344,8 @@ class LoadedCuda:
         try:
             kind = "shared_memory"
             if step.shared_bytes:
-                set_function(function.ptr, cuda.FUNC_MAX_DYNAMIC_SHARED, step.shared_bytes)
+                most = max(one.shared_bytes for one in self.plan.launches_of(step.kernel))
+                set_function(function.ptr, cuda.FUNC_MAX_DYNAMIC_SHARED, most)
             kind = "cluster"
             if step.cluster[0] * step.cluster[1] * step.cluster[2] > 8:
                 set_function(function.ptr, cuda.FUNC_NON_PORTABLE_CLUSTER, 1)

@@ -30,9 +30,11 @@ class LaunchFailed(LaunchRefused):
 class Bound:
     """A plan whose arguments are packed: `enqueue` only launches, on the backend's stream."""
 
-    def __init__(self, prepare: list[Launch], steps: list[Launch]) -> None:
+    def __init__(self, prepare: list[Launch], steps: list[Launch], deliver: Launch = lambda: None) -> None:
+        """`deliver` copies outputs into their places that a library has left elsewhere."""
         self._prepare = prepare
         self._steps = steps
+        self._deliver = deliver
 
     @property
     def steps(self) -> tuple[Launch, ...]:
@@ -46,9 +48,18 @@ class Bound:
 
     def enqueue(self) -> None:
         """Enqueues all steps; the backend's stream must be the current one. LaunchRefused where the driver
-        refuses a launch."""
+        refuses a launch. Outputs are in their places afterwards."""
+        self.call()
+        self.deliver()
+
+    def call(self) -> None:
+        """As `enqueue`, but outputs may be left where a caller would be given them: what a call of the module does."""
         for step in self._steps:
             self.run_step(step)
+
+    def deliver(self) -> None:
+        """Enqueues what puts the outputs of the last call into their places."""
+        self.run_step(self._deliver)
 
     def run_step(self, step: Launch) -> None:
         """Enqueues one step."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -14,6 +14,8 @@ from torch.utils._pytree import tree_leaves
 
 from warpsmith.kernels.library import ALLOWED, Operator, overload, parameters
 from warpsmith.kernels.records import LibraryStep
+from warpsmith.sandbox.cuda.benchmarked import benchmarked
+from warpsmith.sandbox.cuda.cut_convolution import CUTS, cut_convolution
 
 Values = Mapping[str, torch.Tensor | int | float]
 _ALIGNED = 64
@@ -33,6 +35,7 @@ def keywords(name: str) -> frozenset[str]:
 def library_call(step: LibraryStep, values: Values) -> Callable[[], object]:
     """A function that runs the step on the current stream. LibraryError for what is outside the allow-list."""
     call = _checked(step, values)
+    put = call.written if step.benchmark else call.write
     target = values.get(step.out)
     if not isinstance(target, torch.Tensor) or step.out.startswith(("in", "param:")):
         raise LibraryError(f"{call.name}: {step.out!r} is no output or scratch buffer")
@@ -40,7 +43,7 @@ def library_call(step: LibraryStep, values: Values) -> Callable[[], object]:
 
     def run() -> None:
         with _telling(call.name):
-            call.write(target)
+            put(target)
         if target.shape != shape:
             raise LibraryError(f"{call.name} gives the shape {tuple(target.shape)}, {step.out} has {tuple(shape)}")
 
@@ -55,7 +58,7 @@ def library_result(step: LibraryStep, values: Values, like: torch.Tensor) -> Cal
 
     def run() -> torch.Tensor:
         with _telling(call.name):
-            found = call.computed()
+            found = benchmarked(call.computed) if step.benchmark else call.computed()
             _check_fits(found, like)
             if not _in_place_of(found, like) or found.untyped_storage().data_ptr() in call.given():
                 room = torch.empty_strided(like.shape, like.stride(), dtype=found.dtype, device=found.device)
@@ -88,6 +91,8 @@ def _telling(name: str) -> Iterator[None]:
 
 def _checked(step: LibraryStep, values: Values) -> _Call:
     name = step.library
+    if step.benchmark and name not in {"convolution", *CUTS}:
+        raise LibraryError(f"{name}: `benchmark` is for convolutions")
     if name not in ALLOWED:
         raise LibraryError(f"library operator {name!r} is not allowed; there is {', '.join(sorted(ALLOWED))}")
     unknown = set(step.kwargs) - keywords(name)
@@ -148,9 +153,15 @@ class _Call:
 
     def computed(self) -> torch.Tensor:
         """The result, where the operator has put it."""
+        if self.name in CUTS and not self.arguments["self"].is_cuda:
+            return cut_convolution(self.arguments)
         found = overload(self.operator.overload)(**self.arguments)
         tensor: torch.Tensor = found if self.operator.result is None else found[self.operator.result]
         return tensor
+
+    def written(self, target: torch.Tensor) -> None:
+        """As `write`, by the algorithm that is the fastest here."""
+        benchmarked(partial(self.write, target))
 
     def write(self, target: torch.Tensor) -> None:
         """Puts the result into a tensor, without a copy where there is a way."""

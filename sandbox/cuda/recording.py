@@ -185,6 +185,10 @@ class Replayed(Bound):
         """Load-time work on parameters. To be enqueued before the first run."""
         self._recording.bound.prepare()
 
+    def call(self) -> None:
+        """As `enqueue`: outputs are copied in every call."""
+        self.enqueue()
+
     def enqueue(self) -> None:
         """Enqueues copies in, the graph and copies out; the first time it is recorded. Where the stream is itself being
         recorded, the steps take the graph's place, as a graph holds no other one."""

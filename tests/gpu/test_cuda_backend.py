@@ -66,6 +66,12 @@ def test_failures_are_named_and_the_next_candidate_is_fine(tmp_path, good):
     assert outcomes[7].failure.kind == outcomes[8].failure.kind == "arguments"
 
 
+def test_steps_of_one_kernel_may_take_different_amounts_of_shared_memory(tmp_path):
+    steps = [kernels.step("softmax", shared=size) for size in (100_000, 60_000)]
+    (outcome,) = evaluate(kernels.write_problem(tmp_path), tmp_path, [kernels.candidate(kernels.SOFTMAX, *steps)])
+    assert outcome.status == "screened", outcome.failure
+
+
 def test_clusters_and_cooperative_launches_reach_the_device(tmp_path):
     ranks_of_rows = "torch.arange(512, device=x.device) % 2 + 20 + 0 * x[:, 0]"
     text = kernels.PROBLEM.replace("torch.softmax(x, dim=1)", ranks_of_rows)

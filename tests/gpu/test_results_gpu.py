@@ -14,6 +14,7 @@ from warpsmith.kernels.family import spec_for
 from warpsmith.kernels.partition.compose import compose
 from warpsmith.kernels.records import LibraryStep
 from warpsmith.sandbox.cuda.backend import CudaBackend
+from warpsmith.sandbox.cuda.left_outputs import left_outputs
 from warpsmith.sandbox.cuda.library import library_call
 
 pytestmark = pytest.mark.gpu
@@ -93,3 +94,62 @@ def test_cudnn_writes_convolutions_over_one_to_three_dimensions_into_place(rank)
     call = library_call(step, {"in0": x, "in1": w, "out0": out})
     call()
     torch.testing.assert_close(out, wanted, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_the_fastest_algorithm_is_for_whoever_asks_for_it(transposed):
+    """Eager goes on with what heuristics name, in the same process and for the same convolution."""
+    x, w = torch.randn(4, 32, 24, 24, 24, device="cuda"), torch.randn(32, 32, 3, 5, 5, device="cuda") * 0.05
+    geometry = {name: [value] * 3 for name, value in (("stride", 1), ("padding", 0), ("dilation", 1))}
+    geometry |= {"transposed": transposed, "output_padding": [0] * 3, "groups": 1}
+
+    def kernels_of(call):
+        call()
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as found:
+            call()
+            torch.cuda.synchronize()
+        return {event.name for event in found.events()}
+
+    def eager():
+        return torch.ops.aten.convolution(x, w, None, **geometry)
+
+    wanted, before = eager(), kernels_of(eager)
+    out = torch.full_like(wanted, torch.nan)
+    step = LibraryStep(library="convolution", args=("in0", "in1"), kwargs=geometry, out="out0", benchmark=True)
+    call = library_call(step, {"in0": x, "in1": w, "out0": out})
+    assert kernels_of(call)
+    torch.testing.assert_close(out, wanted, rtol=1e-2, atol=1e-2)
+    assert kernels_of(eager) == before
+    assert not torch.backends.cudnn.benchmark
+
+
+def test_the_fastest_algorithm_is_verified_timed_and_recorded(tmp_path):
+    problem = kernels.write_problem(tmp_path, PROBLEM)
+    spec = spec_for(COMPOSER, compose(capture(problem), model_for("sm_90")), model_for("sm_90"))
+    ways = [{"launch": way, "convolution_algorithm": "benchmark"} for way in ("steps", "graph")]
+    both = [spec.emit(spec.sensible() | way) for way in ways]
+    assert all(one.plan.benchmarks for one in both)
+
+    async def body():
+        async with kernels.evaluator(problem, tmp_path) as judge:
+            return await judge.evaluate(both, level="full")
+
+    for outcome in asyncio.run(body()):
+        assert outcome.status == "ok", outcome.failure
+
+
+def test_an_output_is_judged_and_timed_where_the_library_has_put_it(tmp_path):
+    text = PROBLEM.replace("return torch.tanh(self.b(torch.relu(self.a(x)))) * 2, torch.sigmoid(self.r(s)[0]).sum(1)",
+                           "return self.b(torch.relu(self.a(x))), s.sum(1)")  # fmt: skip
+    problem = kernels.write_problem(tmp_path, text)
+    spec = spec_for(COMPOSER, compose(capture(problem), model_for("sm_90")), model_for("sm_90"))
+    ways = [spec.emit(spec.sensible() | {"launch": way}) for way in ("steps", "graph")]
+    assert [left_outputs(one.plan) for one in ways] == [{"out0"}, set()]
+
+    async def body():
+        async with kernels.evaluator(problem, tmp_path) as judge:
+            return await judge.evaluate(ways, level="full")
+
+    for outcome in asyncio.run(body()):
+        assert outcome.status == "ok", outcome.failure
+        assert outcome.time_us is not None

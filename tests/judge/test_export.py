@@ -224,3 +224,19 @@ def test_a_result_that_stays_where_a_library_puts_it_is_read_there(tmp_path):
     assert model._scratch(cpu) == {}
     model._enqueue(model._values([x], [out], cpu), cpu)
     assert torch.allclose(out, exported["Model"].forward(model, x), atol=1e-5)
+
+
+def test_a_caller_is_given_what_a_library_has_made(tmp_path):
+    (tmp_path / "grows.py").write_text(
+        "import torch\nimport torch.nn as nn\n\n\nclass Model(nn.Module):\n    def __init__(self):\n"
+        "        super().__init__()\n        self.c = nn.ConvTranspose2d(3, 4, 3, bias=False)\n\n"
+        "    def forward(self, x):\n        return self.c(x)\n\n\n"
+        "def get_inputs():\n    return [torch.rand(2, 3, 2, 2)]\n\n\ndef get_init_inputs():\n    return []\n"
+    )
+    problem = load_problem(str(tmp_path / "grows.py"))
+    spec = spec_for(COMPOSER, compose(capture(problem), model_for("sm_90")), model_for("sm_90"))
+    exported = loaded_text(model_new(problem, spec.emit(spec.naive), arch="sm_90"))
+    assert exported["_LEFT"] == ("out0",)
+    model, x, outputs = exported["ModelNew"](), torch.rand(2, 3, 2, 2), [None]
+    model._run([x], outputs, torch.device("cpu"))
+    assert torch.allclose(outputs[0], exported["Model"].forward(model, x), atol=1e-6)

@@ -11,6 +11,7 @@ from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.library import ALLOWED, leaves_its_result, overload
 from warpsmith.kernels.records import Buffer, Candidate, KernelStep, LaunchPlan, LibraryStep, View
 from warpsmith.sandbox.cuda.bound import Bound
+from warpsmith.sandbox.cuda.left_outputs import LeftOutputs, left_outputs
 from warpsmith.sandbox.cuda.library import LibraryError, as_planes, library_call, library_result
 from warpsmith.sandbox.emulator.backend import EmulatorBackend
 from warpsmith.sandbox.results import Results, like
@@ -222,3 +223,37 @@ def test_kernels_read_a_result_and_nothing_beside_it(tmp_path: Path) -> None:
     assert failures == {
         "right": None, "behind": "out_of_bounds", "before": "arguments", "written behind": "out_of_bounds",
     }  # fmt: skip
+
+
+def grown(**more: object) -> LaunchPlan:
+    step = LibraryStep(library="convolution", args=("in0", "param:w"), kwargs=GROWS, out="out0")
+    return LaunchPlan(steps=(step, *more.pop("steps", ())), **more)
+
+
+def test_an_output_is_left_where_a_library_has_put_it() -> None:
+    given = {"in0": torch.rand(2, 3, 2, 2), "param:w": torch.rand(3, 4, 2, 2), "out0": torch.zeros(2, 4, 4, 4)}
+    plan = grown()
+    left = LeftOutputs(left_outputs(plan), given)
+    bound = Bound([], [left.binding(library_call)(step, {}) for step in plan.steps], left.deliver)
+    for _ in range(2):
+        given["in0"].uniform_()
+        given["out0"].zero_()
+        wanted = torch.conv_transpose2d(given["in0"], given["param:w"], stride=2)
+        bound.call()
+        assert not given["out0"].any()
+        bound.deliver()
+        torch.testing.assert_close(given["out0"], wanted)
+    given["in0"].uniform_()
+    bound.enqueue()
+    torch.testing.assert_close(given["out0"], torch.conv_transpose2d(given["in0"], given["param:w"], stride=2))
+
+
+def test_only_what_nobody_else_touches_is_left() -> None:
+    assert left_outputs(grown()) == {"out0"}
+    assert left_outputs(grown(graph=True)) == set()
+    reads = LibraryStep(library="cumsum", args=("out0", {"i64": 1}), out="out1")
+    assert left_outputs(grown(steps=(reads,))) == set()
+    view = View(of="out0", shape=(2, 64), strides=(64, 1))
+    assert left_outputs(grown(views={"flat": view})) == set()
+    product = LibraryStep(library="mm", args=("in0", "in1"), out="out0")
+    assert left_outputs(LaunchPlan(steps=(product,))) == set()

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
+from emulated import differences
 from modules import module_file
 
 from warpsmith.kernels.capture import capture
@@ -26,7 +27,6 @@ from warpsmith.kernels.plan import plan
 from warpsmith.kernels.problem import Problem, load_problem
 from warpsmith.kernels.records import Candidate, LibraryStep
 from warpsmith.kernels.rewrites.registry import rewritten
-from warpsmith.sandbox.emulator.backend import EmulatorBackend
 from warpsmith.tools.compile import Compiler
 from warpsmith.tools.export import model_new
 
@@ -96,24 +96,6 @@ def turned(problem: Problem) -> KernelSpec:
 def convolutions(whole: Composite) -> list[LibraryStep]:
     steps = [part.step for part in whole.parts if isinstance(part, LibraryPart)]
     return [step for step in steps if step.library == "convolution"]
-
-
-def differences(problem: Problem, candidate: Candidate, compiler: Compiler) -> list[float]:
-    """The largest difference of each output from eager's."""
-    instance = problem.build(device="cpu", seed=3)
-    with torch.no_grad():
-        expected = instance.module(*instance.inputs)
-    wanted = list(expected) if isinstance(expected, tuple) else [expected]
-    outputs = {f"out{n}": torch.empty_like(value) for n, value in enumerate(wanted)}
-    arguments = {f"in{n}": value for n, value in enumerate(instance.inputs)} | outputs
-    arguments |= {f"param:{name}": value.detach() for name, value in instance.parameters.items()}
-    report = compiler.compile(candidate)
-    assert report.ok, report.failure
-    held = EmulatorBackend("sm_90").load(report, candidate.plan)
-    for again in (False, True):
-        result = held.launch(arguments, poison=0xCB, again=again)
-        assert (result.failure, result.refused) == (None, None)
-    return [float((one - other).abs().max()) for one, other in zip(wanted, outputs.values(), strict=True)]
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from modules import MODULES, written
+from modules import MODULES, module_file, written
 
 from warpsmith.kernels.capture import capture
 from warpsmith.kernels.carry import carried
@@ -146,3 +146,21 @@ def test_a_module_that_draws_random_numbers_is_told_why_it_cannot_be_judged(tmp_
     path.write_text(path.read_text().replace("return torch", "x = x + torch.randn(11, 13)\n        return torch"))
     with pytest.raises(NotYetError, match=r"randn.*draws random numbers.*make them an input"):
         compose(capture(load_problem(str(path))), DEVICE)
+
+
+def test_two_rounds_are_not_joined_around_what_is_stored_between_them(tmp_path: Path) -> None:
+    """A norm of a norm before windows: the second one's variance needs its mean, which needs the first one's."""
+    made = (
+        "self.c = nn.Conv2d(3, 96, 4, stride=4)\nself.n = nn.LayerNorm(96)\nself.m = nn.LayerNorm(96)\n"
+        "self.k = nn.LayerNorm(96)\nself.s = nn.Conv1d(147, 147, 1, groups=3)\nself.a = nn.Linear(96, 384)\n"
+        "self.b = nn.Linear(384, 96)"
+    )
+    windows = "view(10, 8, 7, 8, 7, 96).permute(0, 1, 3, 2, 4, 5).reshape(640, 49, 3, 32).transpose(1, 2)"
+    back = "transpose(1, 2).reshape(10, 8, 8, 7, 7, 96).permute(0, 1, 3, 2, 4, 5).reshape(10, 3136, 96)"
+    forward = (
+        f"y = self.n(self.c(x).flatten(2).transpose(1, 2))\nz = self.m(y).{windows}.reshape(640, 147, 32)\n"
+        f"y = y + self.s(z).view(640, 3, 49, 32).{back}\nreturn y + self.b(nn.functional.gelu(self.a(self.k(y))))"
+    )
+    path = module_file(tmp_path, "windows", made, forward, "torch.randn(10, 3, 224, 224)")
+    found = compose(capture(load_problem(str(path))), DEVICE)
+    assert sum(isinstance(part, LibraryPart) for part in found.parts) == 4

@@ -132,6 +132,16 @@ def fold_affine(draw: random.Random) -> Text:
     return f"{made}\n{norm}", f"y = self.a(x)\n{after}\nreturn self.last(y)", f"torch.randn(3, {given}{sizes})"
 
 
+def fold_norms(draw: random.Random) -> Text:
+    given, results = draw.randint(2, 5), draw.randint(1, 6)
+    made, after = steps(draw, results, 2)
+    made += f"\nself.a = nn.Conv2d({given}, {results}, 2, stride={draw.randint(1, 2)}, bias={draw.random() < 0.5})"
+    made += f"\nself.n = nn.BatchNorm2d({results})"
+    last = draw.choice(["y", "y + z", "z + y"])
+    lines = f"z = torch.sin(self.a(x))\ny = self.n(self.a(x))\n{after}\nreturn torch.tanh(torch.relu({last}))"
+    return made, lines, f"torch.randn(3, {given}, {draw.randint(4, 7)}, {draw.randint(4, 7)})"
+
+
 def unit_reductions(draw: random.Random) -> Text:
     rows = draw.randint(1, 9)
     chosen = [draw.choice(["amax", "amin", "sum", "mean", "logsumexp"]) for _ in range(3)]
@@ -140,17 +150,23 @@ def unit_reductions(draw: random.Random) -> Text:
 
 
 def phases(draw: random.Random) -> Text:
-    rank = draw.randint(1, 3)
-    stride = [draw.randint(1, 3) for _ in range(rank)]
-    taps = [draw.randint(1, 5) for _ in range(rank)]
-    padding = [draw.randint(0, min(2, size - 1)) for size in taps]
-    more = [draw.randint(0, s - 1) for s in stride]
+    rank, groups = draw.randint(1, 3), draw.randint(1, 2)
+    stride, dilation, taps, padding, more = [], [], [], [], []
+    for _ in range(rank):
+        least, times = draw.randint(1, 3), draw.randint(1, 2)
+        either = draw.choice([(least * times, least), (least, least * times), (least, 1)])
+        stride.append(either[0])
+        dilation.append(either[1])
+        taps.append(draw.randint(1, 5))
+        padding.append(draw.randint(0, min(2, (taps[-1] - 1) * dilation[-1])))
+        more.append(draw.randint(0, max(either) - 1))
     made = (
-        f"self.a = nn.ConvTranspose{rank}d(3, 4, {tuple(taps)}, stride={tuple(stride)}, padding={tuple(padding)}, "
-        f"output_padding={tuple(more)}, bias={draw.random() < 0.5})"
+        f"self.a = nn.ConvTranspose{rank}d({3 * groups}, {4 * groups}, {tuple(taps)}, stride={tuple(stride)}, "
+        f"padding={tuple(padding)}, output_padding={tuple(more)}, dilation={tuple(dilation)}, groups={groups}, "
+        f"bias={draw.random() < 0.5})"
     )
     sizes = ", ".join(str(draw.randint(3, 6)) for _ in range(rank))
-    return made, "return torch.tanh(self.a(x))", f"torch.randn(2, 3, {sizes})"
+    return made, "return torch.tanh(self.a(x))", f"torch.randn(2, {3 * groups}, {sizes})"
 
 
 def unit_stride(draw: random.Random) -> Text:
@@ -169,15 +185,25 @@ def unit_stride(draw: random.Random) -> Text:
 
 HOLDING: dict[str, Callable[[random.Random], Text]] = {
     made.__name__: made
-    for made in (linear_sum, spatial_sum, pool_first, pool_fold, fold_affine, unit_reductions, unit_stride, phases)
+    for made in (
+        linear_sum,
+        spatial_sum,
+        pool_first,
+        pool_fold,
+        fold_affine,
+        fold_norms,
+        unit_reductions,
+        unit_stride,
+        phases,
+    )
 }
 """By the name of the rewrite that holds."""
 
 _LINEAR = "self.a = nn.Linear(9, 7)\nself.b = nn.Linear(9, 7, bias=False)\nself.p = nn.Parameter(torch.randn(4, 7))"
 _CONV = "self.a = nn.Conv2d(2, 4, 3, stride=2)\nself.b = nn.Conv2d(2, 4, 3)\nself.c = nn.Conv2d(2, 4, 3, groups=2)"
 _TURNED = (
-    "self.a = nn.ConvTranspose2d(2, 4, 3, stride=2, dilation=2)\n"
-    "self.b = nn.ConvTranspose2d(2, 4, 3, stride=2, groups=2)"
+    "self.a = nn.ConvTranspose2d(2, 4, 3, stride=2, dilation=3)\n"
+    "self.b = nn.ConvTranspose2d(2, 4, 3, stride=3, dilation=2, groups=2)"
 )
 _ROWS, _IMAGE = "torch.randn(4, 9)", "torch.randn(2, 2, 9, 8)"
 
@@ -203,7 +229,7 @@ LEFT_ALONE: dict[str, Text] = {
     "strides out of step, and dilation": (_TURNED, "return F.avg_pool2d(self.a(x), 3)", _IMAGE),
     "transposed groups": (_TURNED, "return F.avg_pool2d(self.b(x), 2)", _IMAGE),
     "a transposed convolution cut at its edges": (
-        "self.a = nn.ConvTranspose2d(2, 4, 2, padding=2, groups=2)",
+        "self.a = nn.ConvTranspose2d(2, 4, 2, stride=3, dilation=2, padding=2)",
         "return torch.relu(self.a(x))",
         _IMAGE,
     ),

@@ -60,6 +60,11 @@ OTHERS: dict[tuple[str, ...], Text] = {
         "return self.a(x)",
         "torch.randn(2, 4, 9, 8)",
     ),
+    ("fold_norms",): (
+        "self.a = nn.Conv2d(3, 5, 3)\nself.n = nn.BatchNorm2d(5)\nself.b = nn.Conv2d(5, 4, 1)",
+        "return torch.tanh(self.b(torch.relu(self.n(self.a(x)))))",
+        "torch.randn(2, 3, 9, 8)",
+    ),
     ("fold_affine",): (
         "self.a = nn.Conv2d(3, 5, 3)\nself.n = nn.BatchNorm2d(5)",
         "return self.n(self.a(x)) * 2",

@@ -37,6 +37,8 @@ def test_a_problem_takes_what_judging_it_needs() -> None:
     assert shares.seat_gb == pytest.approx(8.5)
     assert [shares.needed(Footprint(int(1e9 * size))) for size in (0.01, 2, 12.9, 60)] == [1, 1, 6, 28]
     assert shares.needed(Footprint(int(2e9), convolves=True)) == 2
+    # Eager's copies for cuDNN among them (the 1D transposed convolution that takes 8.6 GB so).
+    assert shares.needed(Footprint(int(8.6e9), convolves=True)) == 5
     # Of what cannot be told, a third.
     assert shares.needed(None) == 6
     with shares.taken(6):
@@ -78,3 +80,6 @@ def test_convolutions_are_told(tmp_path: Path) -> None:
     found = eager_footprint(load_problem(str(tmp_path / "convolves.py")))
     assert found is not None
     assert found.convolves
+    # Two results of (1, 64, 1022) and what cuDNN turns: the input and its result.
+    x, result, weight = (4 * size for size in (64 * 1024, 64 * 1022, 64 * 64 * 3))
+    assert found.tensors == 2 * (x + result) + weight

@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 from warpsmith.kernels.records import Failure
 from warpsmith.sandbox.cuda.backend import LoadedCuda
+from warpsmith.sandbox.cuda.bound import Bound
 from warpsmith.sandbox.cuda.memory import free_bytes
 from warpsmith.tools.measurement.baseline_records import MAX_AUTOTUNE
 from warpsmith.tools.measurement.quiet_compile import Gate, in_turns
@@ -44,6 +45,8 @@ class Contender:
     """Whether it runs code of others."""
     refresh: Callable[[int], None] = lambda byte: None
     """Overwrites the contender's own memory with a byte, so that no run finds what an earlier one left."""
+    deliver: Callable[[int], object] = lambda place: None
+    """Puts the outputs of the last run on a place where they are looked at."""
     damage: Callable[[], Failure | None] = lambda: None
     """What its runs have done beside memory of its own, if anything."""
 
@@ -110,9 +113,11 @@ def candidate_contender(name: str, loaded: LoadedCuda, inputs: InputSet) -> Cont
     parameters = {k: v for k, v in inputs.arguments().items() if k.startswith("param:")}
     prepared = False
 
+    bound: list[Bound] = []
+
     def bind(stage: Stage) -> Run:
         nonlocal prepared
-        bound = []
+        bound.clear()
         for values, outputs in zip(stage.arguments, stage.outputs, strict=True):
             named = {f"in{n}": value for n, value in enumerate(values)}
             bound.append(loaded.bind({**named, **parameters, **outputs.named()}))
@@ -121,9 +126,13 @@ def candidate_contender(name: str, loaded: LoadedCuda, inputs: InputSet) -> Cont
             bound[0].prepare()
             loaded.keep_prepared()
             prepared = True
-        return lambda place: bound[place].enqueue()
+        now = tuple(bound)
+        return lambda place: now[place].call()
 
-    return Contender(name, bind, foreign=True, refresh=loaded.refresh_scratch, damage=loaded.guards_kept)
+    return Contender(
+        name, bind, foreign=True, refresh=loaded.refresh_scratch, deliver=lambda place: bound[place].deliver(),
+        damage=loaded.guards_kept,
+    )  # fmt: skip
 
 
 def module_contenders(session: Session, inputs: InputSet, names: Sequence[str]) -> tuple[list[Contender], list[str]]:

@@ -155,7 +155,7 @@ class Sampler:
         if isinstance(sample, Failure):
             return sample
         self._left = self._stage.judged_place()
-        return None
+        return self._delivered(self._left)
 
     def inspect(self) -> Failure | None:
         """Checks the outputs of the last look. Nothing is timed, so the device may be shared."""
@@ -209,7 +209,14 @@ class Sampler:
             return sample / self.launches if isinstance(sample, float) else sample
         place = self._stage.judged_place()
         assert place is not None
-        return self._check(self._stage, place) or contender.damage() or sample / self.launches
+        failure = self._delivered(place) or self._check(self._stage, place) or contender.damage()
+        return failure or sample / self.launches
+
+    def _delivered(self, place: int | None) -> Failure | None:
+        """Puts the outputs of the first contender's last run where they are checked."""
+        if place is None:
+            return None
+        return self._guarded(partial(self.contenders[0].deliver, place)) or self.backend.finish()
 
     def _once(self, contender: Contender) -> None:
         self._run_of(contender)(0)

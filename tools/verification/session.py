@@ -57,6 +57,8 @@ class Session:
     _outputs: tuple[GuardedOutputs, GuardedOutputs | None] | None = None
     scratch_bytes: int = 0
     """What the candidate that is judged takes beside inputs and outputs."""
+    benchmarks: bool = False
+    """Whether a library that the candidate calls times its algorithms first."""
     stages: dict[int, Stage] = field(default_factory=dict)
     """Where timed runs take place, by the number of places; made once for all candidates."""
     waited_s: float = 0.0
@@ -165,6 +167,7 @@ class Session:
         """The next candidate: what it takes beside inputs and outputs. A plan recorded as a graph works on copies of
         both."""
         given = (self.memory.eager_bytes or 0) - self.maker.instances.weight_bytes
+        self.benchmarks = plan.benchmarks
         self.scratch_bytes = scratch_bytes(plan) + (max(0, given) if plan.graph else 0)
 
     def forget_compiled(self) -> None:

@@ -145,10 +145,11 @@ def _judge_sets(session: Session, loaded: Loaded, level: Literal["quick", "full"
     """Runs the kinds of a level until one fails. `order` tells whether that of threads may show in results."""
     progress = _Progress()
     inputs: InputSet | None = None
-    for name in session.names(level):
+    for number, name in enumerate(session.names(level)):
         # A set that the session does not keep has to go before the next is made.
         inputs = None
-        with session.alone(shared=True):
+        # At first a library may time its algorithms.
+        with session.alone(shared=not session.benchmarks or number > 0):
             if session.crowded():
                 loaded.release()
                 progress.instance = None
