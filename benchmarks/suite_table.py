@@ -1,8 +1,10 @@
 """Writes the tables of a suite run: labels, means by level and by family, one line a problem, and why problems failed.
 
-usage: python benchmarks/suite_table.py SUITE [--title TEXT] [--families CSV] [--levels 1,2] > docs/results/NAME.md
+usage: python benchmarks/suite_table.py SUITE [EARLIER ...] [--title TEXT] [--note TEXT] [--families CSV] [--levels 1,2]
+       > docs/results/NAME.md
 
-`--families`: a table with the columns level, id and family; without one, families are those of the kernels.
+Of several runs a problem's row is that of the first one in which it has ended. `--families`: a table with the columns
+level, id and family; without one, families are those of the kernels.
 """
 
 from __future__ import annotations
@@ -38,8 +40,27 @@ def interval(ratio: Ratio | None) -> str:
     return f"{mark}{one.value:.3f} [{one.low:.3f}, {one.high:.3f}]"
 
 
-def head(title: str, manifest: SuiteManifest, group: Sequence[Member]) -> list[str]:
+def gathered(suites: Sequence[Path]) -> tuple[list[SuiteManifest], list[Member], list[int]]:
+    """The runs, every problem of theirs with its row from the first run in which it has ended, and how many rows come
+    from each."""
+    runs = [read_manifest(suite) for suite in suites]
+    found: dict[str, tuple[int, Member]] = {}
+    for number, (suite, run) in enumerate(zip(suites, runs, strict=True)):
+        for one in members(run, read_rows(suite), read_baselines(suite)):
+            known = found.get(one.problem.key)
+            if known is None or (known[1].row is None and one.row is not None):
+                found[one.problem.key] = (number, one)
+    group = sorted(
+        (one for _, one in found.values()), key=lambda one: (one.problem.level or 0, one.problem.number or 0)
+    )
+    ended = Counter(number for number, one in found.values() if one.row is not None)
+    return runs, group, [ended[number] for number in range(len(runs))]
+
+
+def head(title: str, notes: Sequence[str], runs: Sequence[SuiteManifest], group: Sequence[Member],
+         counts: Sequence[int]) -> list[str]:  # fmt: skip
     """What was run, where, and what came of it."""
+    manifest = runs[0]
     done = [one.row for one in group if one.row is not None]
     found = labels(done)
     statuses = Counter(one.row.status if one.row is not None else "open" for one in group)
@@ -47,6 +68,7 @@ def head(title: str, manifest: SuiteManifest, group: Sequence[Member]) -> list[s
     versions = ", ".join(f"{name} {value}" for name, value in manifest.versions.items())
     driver = f", driver for CUDA {manifest.driver}" if manifest.driver else ""
     settings = manifest.config
+    parts = [f"{count} of the run of {one.created[:16]}" for one, count in zip(runs, counts, strict=True)]
     labelled = "; ".join(
         ", ".join(f"{number} {name}" for name, number in sorted(counts.items())) for counts in found.values() if counts
     )
@@ -54,6 +76,8 @@ def head(title: str, manifest: SuiteManifest, group: Sequence[Member]) -> list[s
         f"# {title}",
         "",
         f"Device: {manifest.device}{driver}. Versions: {versions}. Commit {manifest.commit}.",
+        *([f"Rows: {', '.join(parts)}."] if len(runs) > 1 else []),
+        *notes,
         f"Made {manifest.created[:10]}: policy {settings.get('policy')}, {settings.get('budget')} evaluations and "
         f"{settings.get('verdicts')} full verdicts a problem, mode {settings.get('mode')}.",
         "",
@@ -67,8 +91,9 @@ def head(title: str, manifest: SuiteManifest, group: Sequence[Member]) -> list[s
 def means(groups: Iterable[tuple[str, Sequence[Member]]], names: Sequence[str]) -> list[str]:
     """Geometric means and fast_p of each group against each baseline."""
     lines = [
-        "| problems | over | raw (n) | failures at 1.0 (of) | slower at 1.0 | fast_1 | fast_1.5 | fast_2 |",
-        "|---|---|---|---|---|---|---|---|",
+        "| problems | over | raw (n) | with library | failures at 1.0 (of) | slower at 1.0 | fast_1 | fast_1.5 | fast_2 "
+        "|",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for title, group in groups:
         for name in names:
@@ -77,7 +102,8 @@ def means(groups: Iterable[tuple[str, Sequence[Member]]], names: Sequence[str]) 
                 continue
             fast = " | ".join(f"{one['fast_p'][p]:.0%}" for p in ("1.0", "1.5", "2.0"))
             raw, at_1 = f"{figure(one['raw'])} ({one['n']})", f"{figure(one['failures_at_1'])} ({one['of']})"
-            lines.append(f"| {title} | {name} | {raw} | {at_1} | {figure(one['slower_at_1'])} | {fast} |")
+            rest = f"{figure(one['everything'])} | {at_1} | {figure(one['slower_at_1'])} | {fast}"
+            lines.append(f"| {title} | {name} | {raw} | {rest} |")
     return [*lines, ""] if len(lines) > 2 else ["No times were taken, so there is no speed-up to show.", ""]
 
 
@@ -115,12 +141,14 @@ def by_family(group: Sequence[Member], table: Path | None) -> list[tuple[str, li
     return sorted(found.items())
 
 
-def tables(title: str, suite: Path, families: Path | None, levels: frozenset[int]) -> str:
+def tables(
+    title: str, notes: Sequence[str], suites: Sequence[Path], families: Path | None, levels: frozenset[int]
+) -> str:
     """The whole page."""
-    manifest = read_manifest(suite)
-    group = members(manifest, read_rows(suite), read_baselines(suite))
+    runs, group, counts = gathered(suites)
+    manifest = runs[0]
     group = [one for one in group if not levels or one.problem.level in levels]
-    lines = head(title, manifest, group)
+    lines = head(title, notes, runs, group, counts)
     numbers = sorted({one.problem.level for one in group if one.problem.level is not None})
     named: list[tuple[str, Sequence[Member]]] = [("all", group)]
     named += [(f"level {n}", [one for one in group if one.problem.level == n]) for n in numbers]
@@ -157,13 +185,14 @@ def failures(group: Sequence[Member]) -> list[str]:
 def main() -> int:
     """Exit status 0."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("suite", type=Path)
+    parser.add_argument("suites", type=Path, nargs="+", metavar="SUITE")
     parser.add_argument("--title", default="A suite run")
+    parser.add_argument("--note", action="append", default=[], help="a line under the device; repeatable")
     parser.add_argument("--families", type=Path)
     parser.add_argument("--levels", default="")
     wanted = parser.parse_args()
     levels = frozenset(int(part) for part in wanted.levels.split(",") if part)
-    print(tables(wanted.title, wanted.suite, wanted.families, levels))
+    print(tables(wanted.title, wanted.note, wanted.suites, wanted.families, levels))
     return 0
 
 

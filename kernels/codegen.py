@@ -9,6 +9,7 @@ from functools import cache
 from importlib import resources
 
 from warpsmith.kernels.indexing import Algebra, Expr
+from warpsmith.kernels.lowering.device_math import uses_math
 from warpsmith.kernels.region import Axis, Line, Load, Reduction, Region, Store
 
 STORAGE_TYPES = {
@@ -195,11 +196,22 @@ def value_ctypes(region: Region) -> dict[str, str]:
 
 @cache
 def _prelude_parts() -> dict[str, str]:
-    text = resources.files("warpsmith.kernels").joinpath("prelude.cu").read_text()
-    pieces = re.split(r"^//@part (\w+)\n", text, flags=re.MULTILINE)
-    return dict(zip(pieces[1::2], pieces[2::2], strict=True))
+    files = [resources.files("warpsmith.kernels").joinpath(name) for name in ("prelude.cu", "device_math.cu")]
+    found: dict[str, str] = {}
+    for file in files:
+        pieces = re.split(r"^//@part (\w+)\n", file.read_text(), flags=re.MULTILINE)
+        found |= dict(zip(pieces[1::2], pieces[2::2], strict=True))
+    return found
 
 
-def prelude(*parts: str) -> str:
-    """Shared device helpers: `memory` (hinted vector access, types), `reduce` (monoids, warp, block)."""
-    return "\n".join(_prelude_parts()[part].rstrip("\n") for part in ("always", *parts))
+def part(name: str) -> str:
+    """One part of `prelude.cu` or `device_math.cu`."""
+    return _prelude_parts()[name]
+
+
+def prelude(*parts: str, lines: Iterable[Line] = ()) -> str:
+    """Shared device helpers: `memory` (hinted vector access, types), `reduce` (monoids, warp, block), and `math_units`
+    and `math` (functions of torch) where one of the `lines` calls them."""
+    if any(uses_math(line.text) for line in lines):
+        parts = (*parts, "math_units", "math")
+    return "\n".join(part(name).rstrip("\n") for name in ("always", *parts))

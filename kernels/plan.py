@@ -8,6 +8,7 @@ from warpsmith.kernels.composite import AnyRegion, Composite, KernelPart
 from warpsmith.kernels.device import DeviceModel
 from warpsmith.kernels.errors import NotYetError
 from warpsmith.kernels.families.registry import specs_for
+from warpsmith.kernels.lowering.device_math import plain
 from warpsmith.kernels.lowering.lower import live_nodes, lower
 from warpsmith.kernels.opgraph import OpGraph
 from warpsmith.kernels.partition.compose import composites
@@ -244,7 +245,7 @@ def _load_text(load: Load) -> str:
 
 
 def _line_text(line: Line) -> str:
-    return f"{line.var} = {line.text}"
+    return f"{line.var} = {plain(line.text)}"
 
 
 def _store_text(store: Store) -> str:

@@ -64,7 +64,9 @@ class Line:
     uses_axes: bool = False
     """Whether the text names axis variables (index-dependent values such as a triangular mask)."""
     special: int = 0
-    """Of the flops, those for the special-function units (exp, log, division, roots)."""
+    """Results of the special-function unit (MUFU) that it takes: exp, log, division, roots."""
+    instructions: int = 0
+    """Instructions of the device; 0 where nobody has counted them."""
 
 
 @dataclass(frozen=True, slots=True)

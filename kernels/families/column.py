@@ -172,9 +172,12 @@ class ColumnFamily:
         lines = common.all_lines(region)
         special = common.special_ops(line for stage in region.rounds for line in stage.lines)
         special += common.special_ops(region.post)
+        busy = common.instructions(line for stage in region.rounds for line in stage.lines)
+        busy += common.instructions(region.post)
         fused = fused_pair(region) if _online(values) else None
         if fused is not None:
             special += fused.special_ops - common.special_ops(region.rounds[1].lines)
+            busy += fused.flops + 12 * fused.special_ops - common.instructions(region.rounds[1].lines)
         batch = -(-region.reduced_size // split) if resident else int(values["unroll"])
         in_flight = batch * vector * sum(common.item_bytes(load) for load in full)
         extra = sum(self._overfetched(region, load, values) for load in full)
@@ -194,7 +197,7 @@ class ColumnFamily:
                 shared_traffic=3 * region.kept_size * split * 8 * reductions if split > 1 else 0,
                 flops=(sum(line.flops for line in lines) + reductions) * points,
                 special_ops=special * points,
-                instructions=points * (4 * moves // vector + len(lines) + 2 * reductions + 12 * special),
+                instructions=points * (4 * moves // vector + 2 * reductions + busy),
                 bytes_in_flight=in_flight,
                 sweeps=sweeps,
                 barriers=reductions * (split.bit_length() + 1) if split > 1 else 0,

@@ -26,7 +26,7 @@ def column_context(region: Region) -> dict[str, object]:
     full_stores = [store for store in stores if store["level"] == "full"]
     return {
         "operators": ", ".join(region.source_ops) or "reduction",
-        "prelude": codegen.prelude("memory", "reduce"),
+        "prelude": codegen.prelude("memory", "reduce", lines=common.all_lines(region)),
         "index": index,
         "kept": region.kept_size,
         "reduced": region.reduced_size,

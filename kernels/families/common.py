@@ -187,8 +187,14 @@ def place_of(axes: tuple[Axis, ...], point: int) -> dict[str, int]:
 
 
 def special_ops(lines: Iterable[Line]) -> int:
-    """Transcendental functions, roots and divisions in the statements."""
+    """Results of the special-function unit in the statements."""
     return sum(line.special for line in lines)
+
+
+def instructions(lines: Iterable[Line]) -> int:
+    """Instructions of the statements; of one that nobody has counted as many as it has operations, and 12 for each
+    special function."""
+    return sum(line.instructions or max(1, line.flops) + 12 * line.special for line in lines)
 
 
 def check_threads(block: int, slots: tuple[str, ...]) -> Invalid | None:

@@ -9,7 +9,7 @@ from warpsmith.kernels.codegen import parameters, render_lines
 from warpsmith.kernels.composite import AnyRegion
 from warpsmith.kernels.cost import breakdown, total_us
 from warpsmith.kernels.device import DeviceModel, capability
-from warpsmith.kernels.families.common import special_ops
+from warpsmith.kernels.families.common import instructions, special_ops
 from warpsmith.kernels.families.gemm_operand import operand_of
 from warpsmith.kernels.families.gemm_shape import Shape, check_shape, copies
 from warpsmith.kernels.families.gemm_text import context_of, distinct
@@ -133,7 +133,8 @@ class GemmFamily:
             registers=shape.registers, shared_bytes=shape.shared_bytes, dram_read=dram,
             dram_written=4 * outputs * shape.split, l2_read=requested, shared_traffic=int(reads + requested),
             flops=2 * multiplies, special_ops=special_ops(region.epilogue) * outputs,
-            instructions=int(multiplies * (1 + shape.shared_reads_per_multiply)) + moves,
+            instructions=int(multiplies * (1 + shape.shared_reads_per_multiply)) + moves
+            + instructions(region.epilogue) * outputs,
             bytes_in_flight=shape.in_flight,
             barriers=(2 if shape.stages == 1 else 1) * (shape.slices // shape.split + 1),
             independent=shape.thread_m * shape.thread_n,

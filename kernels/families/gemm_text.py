@@ -37,7 +37,8 @@ def context_of(region: MatmulRegion, *, copies: bool) -> dict[str, Any]:
     names = names_of(found)
     index = _index_ctype(region)
     context: dict[str, Any] = {
-        "prelude": prelude("memory"), "index": index, "batch": region.batch, "m": region.m, "n": region.n,
+        "prelude": prelude("memory", lines=(*region.a_lines, *region.b_lines, *region.epilogue)),
+        "index": index, "batch": region.batch, "m": region.m, "n": region.n,
         "k": region.k, "signature": signature(found), "kernel_signature": signature(kernel),
         "arguments": ", ".join(parameter.name for parameter in found), "needed": _needed_lines(region.needed),
     }  # fmt: skip

@@ -55,6 +55,7 @@ def _sweep(
         monoid = parts.fused
     special = (common.special_ops(sweep.lines) + (monoid.special_ops if monoid else 0)) * points
     flops = (sum(line.flops for line in sweep.lines) + (monoid.flops if monoid else 0)) * points
+    folding = monoid.flops + 12 * monoid.special_ops if monoid else 0
     in_flight = max(layout.vector * layout.unroll, common.UNROLLED) * sum(size for _, size in loads)
     held = in_flight + (int(values["accumulators"]) * facts.partial_bytes if monoid else 0)
     return LaunchFeatures(
@@ -63,7 +64,8 @@ def _sweep(
         shared_bytes=2 * facts.partial_bytes * layout.block // 32 if monoid else 0,
         dram_read=read, dram_written=written, l2_read=requested, shared_traffic=0, flops=flops,
         special_ops=special,
-        instructions=(2 * len(loads) + 3) * points // layout.vector + flops + 12 * special,
+        instructions=(2 * len(loads) + 3) * points // layout.vector
+        + (common.instructions(sweep.lines) + folding) * points,
         bytes_in_flight=in_flight, barriers=3 if monoid else 0,
     )  # fmt: skip
 

@@ -152,7 +152,8 @@ class LayoutFamily:
         special += common.special_ops(turn.once_lines) * places
         threads = blocks * int(values["block"]) * vector
         special -= common.special_ops(turn.column_lines) * max(0, points - threads)
-        lines = (len(post) - len(turn.column_lines)) * points + len(turn.column_lines) * threads
+        columns = common.instructions(turn.column_lines)
+        lines = (common.instructions(post) - columns) * points + columns * threads
         return (
             LaunchFeatures(
                 kernel=KERNEL, blocks=blocks, threads=int(values["block"]), registers=_registers(turn, values),
@@ -169,7 +170,7 @@ class LayoutFamily:
                 flops=sum(line.flops for line in post) * total, special_ops=special,
                 instructions=4 * packs + (2 * len(turn.staged) + len(turn.once_values) + 1) * points + lines
                 + 8 * len(turn.columns) * threads
-                + (8 * len(turn.once) + len(turn.once_lines)) * places + 12 * special,
+                + (8 * len(turn.once) + common.instructions(turn.once_lines)) * places,
                 bytes_in_flight=vector * items * sum(common.item_bytes(load) for load in held),
                 barriers=2 if turn.turned_stores else 1, sweeps=1 if whole or not turn.straight else 2,
                 independent=min(4, vector * items),
@@ -237,7 +238,7 @@ def _context(turn: Turn) -> dict[str, object]:
     operands, types = [*turned, *straight, *stores], codegen.value_ctypes(region)
     return {
         "operators": ", ".join(region.source_ops) or "pointwise",
-        "prelude": codegen.prelude("memory"),
+        "prelude": codegen.prelude("memory", lines=region.post),
         "index": index,
         "i": {"name": turn.i.name, "size": turn.i.size, "first": "first_i", "tile": "TILE_I"},
         "j": {"name": turn.j.name, "size": turn.j.size, "first": "first_j", "tile": "TILE_J"},

@@ -165,7 +165,8 @@ class MapFamily:
         once, columns = self._once(region, values), self._columns(region, values)
         special = (common.special_ops(region.post) - common.special_ops(once)) * total
         special += common.special_ops(once) * total // items
-        lines = (len(region.post) - len(once)) * total + len(once) * total // items
+        shared = common.instructions(once)
+        lines = (common.instructions(region.post) - shared) * total + shared * total // items
         plain = values["load_hint"] == "default"
         requested, accesses, in_flight, again, beyond = 0, 0, 0, 0, 0
         for load in region.loads:
@@ -195,7 +196,7 @@ class MapFamily:
                 shared_traffic=0,
                 flops=sum(line.flops for line in region.post) * total,
                 special_ops=special,
-                instructions=3 * accesses + lines + total + 12 * special,
+                instructions=3 * accesses + lines + total,
                 bytes_in_flight=in_flight,
                 barriers=0,
             ),
@@ -248,7 +249,7 @@ class MapFamily:
                   for position, store in enumerate(region.stores)]  # fmt: skip
         return {
             "operators": ", ".join(region.source_ops) or "pointwise",
-            "prelude": codegen.prelude("memory"),
+            "prelude": codegen.prelude("memory", lines=region.post),
             "index": index,
             "total": region.kept_size,
             "row": region.kept[-1].size if region.kept else 1,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import islice, product
 from math import prod
 
 from warpsmith.kernels.assemble import choice_line
@@ -24,10 +24,13 @@ def power_of_two_at_least(number: int) -> int:
     return 1 << max(0, number - 1).bit_length()
 
 
-def count_valid(choices: Mapping[str, tuple[SlotValue, ...]], valid: Callable[[Values], bool]) -> int:
-    """Combinations of the choices that `valid` accepts."""
+def count_valid(
+    choices: Mapping[str, tuple[SlotValue, ...]], valid: Callable[[Values], bool], *, up_to: int | None = None
+) -> int:
+    """Combinations of the choices that `valid` accepts; with `up_to` no further than to there."""
     names = tuple(choices)
-    return sum(valid(dict(zip(names, values, strict=True))) for values in product(*choices.values()))
+    found = (None for values in product(*choices.values()) if valid(dict(zip(names, values, strict=True))))
+    return sum(1 for _ in islice(found, up_to))
 
 
 def bounded(
@@ -43,7 +46,8 @@ def bounded(
         size = prod(len(values) for values in left.values())
         if size <= MOST_COMBINATIONS:
             break
-        if size <= _COUNTABLE and count_valid(left, valid) <= MOST_COMBINATIONS:
+        most = MOST_COMBINATIONS
+        if size <= _COUNTABLE and count_valid(left, valid, up_to=most + 1) <= most:
             break
         name, value = pending.pop(0)
         rest = tuple(other for other in left.get(name, ()) if other != value)

@@ -70,6 +70,9 @@ def row_features(kernel: str, region: Region, device: DeviceModel, values: Value
         monoids[0] = parts.fused
     special = sum(common.special_ops(sweep.lines) for sweep in sweeps) + sum(m.special_ops for m in monoids)
     flops = sum(line.flops for sweep in sweeps for line in sweep.lines) + sum(m.flops for m in monoids)
+    computing = sum(common.instructions(sweep.lines) for sweep in sweeps) + sum(
+        m.flops + 12 * m.special_ops for m in monoids
+    )
     rounds = len(monoids)
     tree = values["scheme"] == "tree"
     through_shared = points * sum(held) * len(sweeps) if layout.residency == "shared" else 0
@@ -79,7 +82,7 @@ def row_features(kernel: str, region: Region, device: DeviceModel, values: Value
         kernel=kernel, blocks=layout.blocks, threads=layout.block, registers=registers,
         shared_bytes=layout.shared_bytes, dram_read=read, dram_written=stores, l2_read=requested,
         shared_traffic=through_shared, flops=flops * points, special_ops=special * points,
-        instructions=(2 * reads + 2 * len(sweeps)) * points // vector + (flops + 12 * special) * points
+        instructions=(2 * reads + 2 * len(sweeps)) * points // vector + computing * points
         + rounds * combine_steps * 6 * layout.blocks * layout.block,
         bytes_in_flight=max(layout.group * vector, common.UNROLLED) * streamed,
         sweeps=len(sweeps), cluster=layout.cluster, spilled_bytes=2 * 4 * (wanted - registers),

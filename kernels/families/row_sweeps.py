@@ -317,7 +317,7 @@ def kept_store_lines(region: Region) -> list[str]:
 def base_context(region: Region, parts: Sweeps, *, keeps: bool) -> Mapping[str, Any]:
     """What both families tell their templates."""
     return {
-        "prelude": codegen.prelude("memory", "reduce"),
+        "prelude": codegen.prelude("memory", "reduce", lines=common.all_lines(region)),
         "index": position_ctype(region),
         "row_index": row_ctype(region),
         "size": f"{region.reduced_size}LL",

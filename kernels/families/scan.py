@@ -147,7 +147,7 @@ def _context(region: ScanRegion) -> dict[str, Any]:
     fixed = [load for load in loads_of(region) if way_of(region, load) == "fixed"]
     return {
         "operators": ", ".join(region.source_ops) or "scan",
-        "prelude": codegen.prelude("memory"),
+        "prelude": codegen.prelude("memory", lines=(*region.lines, *region.post)),
         "index": position_ctype(region), "row_index": row, "ctype": region.ctype, "kernel": KERNEL,
         "size": region.axis.size, "operands": region.operands, "kept": region.kept_size,
         "exclusive": str(region.exclusive).lower(), "operator": operator, "identity": identity,
@@ -279,7 +279,7 @@ def _features(region: ScanRegion, values: Values) -> LaunchFeatures:
         shared_traffic=tiles * threads * rows * _blocks(region, values) * 4 * (1 if values["scheme"] == "shuffle" else
                        3 * threads.bit_length() * unroll),
         flops=(sum(line.flops for line in lines) + 2) * points, special_ops=special,
-        instructions=points * (4 * accesses // vector + len(lines) + 4) + 12 * special
+        instructions=points * (4 * accesses // vector + common.instructions(lines) + 4)
         + tiles * threads * rows * _blocks(region, values) * (combines + 20),
         bytes_in_flight=deep * vector * unroll * sum(common.item_bytes(load) for load in loads),
         barriers=barriers if threads > 32 or values["scheme"] == "tree" else 0,

@@ -127,9 +127,9 @@ class ScanColumnFamily:
                 dram_written=sum(store.numel * common.item_bytes(store) for store in region.stores),
                 l2_read=points * item, shared_traffic=through,
                 flops=(sum(line.flops for line in lines) + 2) * points, special_ops=special,
-                instructions=points * (4 * (len(loads) + len(region.stores)) // vector + len(lines) + 4) + 12 * special
-                + through, bytes_in_flight=deep * vector * unroll * item, barriers=tiles if split > 1 else 0,
-                independent=vector,
+                instructions=through
+                + points * (4 * (len(loads) + len(region.stores)) // vector + common.instructions(lines) + 4),
+                bytes_in_flight=deep * vector * unroll * item, barriers=tiles if split > 1 else 0, independent=vector,
             ),
         )  # fmt: skip
 
@@ -181,7 +181,8 @@ def _context(region: ScanRegion) -> dict[str, Any]:
     operator, identity = OPERATORS[region.kind]
     fixed = [load for load in loads_of(region) if load not in moving(region)]
     return {
-        "operators": ", ".join(region.source_ops) or "scan", "prelude": codegen.prelude("memory"),
+        "operators": ", ".join(region.source_ops) or "scan",
+        "prelude": codegen.prelude("memory", lines=(*region.lines, *region.post)),
         "index": index, "ctype": region.ctype, "kernel": KERNEL, "size": region.axis.size,
         "operands": region.operands, "kept": region.kept_size, "exclusive": str(region.exclusive).lower(),
         "operator": operator, "identity": identity, "signature": codegen.signature(found),

@@ -43,6 +43,9 @@ def slab_features(
         monoids[0] = parts.fused
     special = sum(common.special_ops(sweep.lines) for sweep in sweeps) + sum(m.special_ops for m in monoids)
     flops = sum(line.flops for sweep in sweeps for line in sweep.lines) + sum(m.flops for m in monoids)
+    computing = sum(common.instructions(sweep.lines) for sweep in sweeps) + sum(
+        m.flops + 12 * m.special_ops for m in monoids
+    )
     wanted = wanted_registers(region, facts, values)
     registers = min(wanted, common.most_registers(device, layout.block * layout.per_sm))
     stays = facts.kept_bytes * points * len(sweeps) if layout.resident else 0
@@ -53,7 +56,7 @@ def slab_features(
         dram_read=read, dram_written=sum(s.numel * codegen.ITEM_BYTES[s.dtype] for s in region.stores),
         l2_read=requested + busy * collected, shared_traffic=stays, flops=flops * points,
         special_ops=special * points,
-        instructions=(2 * reads + 2 * len(sweeps)) * points // vector + (flops + 12 * special) * points
+        instructions=(2 * reads + 2 * len(sweeps)) * points // vector + computing * points
         + layout.turns * layout.stages * 120 * busy * layout.block,
         bytes_in_flight=max(vector * unroll, common.UNROLLED) * facts.rows.point_bytes,
         barriers=5 * layout.turns * layout.stages, sweeps=layout.turns * len(sweeps),

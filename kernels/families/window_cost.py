@@ -48,7 +48,7 @@ def window_features(kernel: str, region: WindowRegion, values: Values) -> Launch
     requested = layout.units * layout.rows_read * min(layout.columns, g.w.extent + 2 * g.w.padding)
     through, operations = _on_chip(region, values, requested)
     special = common.special_ops(region.post) * outputs + common.special_ops(region.lines) * requested
-    lines = len(region.post) + len(region.stores) * 3
+    lines = common.instructions(region.post) + len(region.stores) * 3
     written = sum(store.numel * codegen.ITEM_BYTES[store.dtype] for store in region.stores)
     together = max(1, min(4 // layout.rows_read, layout.columns // (int(values["lanes"]) * vector)))
     ahead = IN_FLIGHT if path == "direct" else max(int(values["ahead"]), together)
@@ -60,7 +60,7 @@ def window_features(kernel: str, region: WindowRegion, values: Values) -> Launch
         flops=operations * (2 if region.weight else 1) + outputs * sum(line.flops for line in region.post),
         special_ops=special,
         instructions=operations + through // max(1, vector if path == "direct" else 1) + requested * 3 // vector
-        + outputs * (lines + 6) + len(region.lines) * requested + 12 * special,
+        + outputs * (lines + 6) + common.instructions(region.lines) * requested,
         bytes_in_flight=in_flight, barriers=0 if path == "direct" else 1, sweeps=1,
         independent=max(1, min(8, rows * slices * (vector if path == "columns" else 1))),
     )  # fmt: skip

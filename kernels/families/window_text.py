@@ -30,7 +30,7 @@ def window_context(region: WindowRegion) -> dict[str, Any]:
     aligned = "".join(f" && aligned<VECTOR>({name})" for name in dict.fromkeys(units))
     return {
         "operators": ", ".join(region.source_ops) or "window",
-        "prelude": codegen.prelude("memory"),
+        "prelude": codegen.prelude("memory", lines=(*region.lines, *region.weight_lines, *region.post)),
         "index": index, "kernel": KERNEL, "kind": region.kind, "identity": _IDENTITY[region.kind],
         "kept": region.kept_size, "dims": list(zip(NAMES, geometry(region).all, strict=True)),
         "weighted_wanted": region.weight is not None, "placed_wanted": region.position is not None,

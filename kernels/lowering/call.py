@@ -21,6 +21,8 @@ class Call:
     """Compute type of the node's output, as torch's type promotion decided."""
     index: tuple[Expr, ...] = ()
     """Where in the node's output the value is wanted (for index-valued operators)."""
+    exact: bool = False
+    """Whether something that jumps (`floor`, a comparison) depends on it: quotients are then rounded as eager's."""
     fold: Callable[[ReductionKind, Value, CType], Value] | None = None
     """Reduces an operand over the reduced axes; set for reductions alone."""
 
@@ -30,15 +32,15 @@ class Call:
             return self.table.cast(operand, ctype)
         return self.table.constant(operand, ctype)
 
-    def line(self, ctype: CType, text: str, *operands: Operand, flops: int = 1, special: int = 0) -> Value:
+    def line(self, ctype: CType, text: str, *operands: Operand, flops: int = 1) -> Value:
         """A line over operands that already have the type they should have (numbers: the line's type)."""
         made = [o if isinstance(o, Value) else self.to(o, ctype) for o in operands]
-        return self.table.line(ctype, text, *made, flops=flops, special=special)
+        return self.table.line(ctype, text, *made, flops=flops)
 
-    def floats(self, text: str, *operands: Operand, flops: int = 1, special: int = 0) -> Value:
+    def floats(self, text: str, *operands: Operand, flops: int = 1) -> Value:
         """A float line; operands are converted to float first."""
         made = [self.to(operand, "float") for operand in operands]
-        return self.table.line("float", text, *made, flops=flops, special=special)
+        return self.table.line("float", text, *made, flops=flops)
 
     def typed(self, text: str, *operands: Operand, flops: int = 1) -> Value:
         """A line of the output's type; operands are converted to it first."""

@@ -10,6 +10,7 @@ from warpsmith.kernels.decompose import WINDOWS, words
 from warpsmith.kernels.errors import NotYetError
 from warpsmith.kernels.indexing import Algebra
 from warpsmith.kernels.lowering.call import Call
+from warpsmith.kernels.lowering.jumps import before_jumps
 from warpsmith.kernels.lowering.ops import POINTWISE
 from warpsmith.kernels.lowering.pads import PAD, Padding
 from warpsmith.kernels.lowering.reductions import REDUCTIONS
@@ -37,6 +38,7 @@ class Evaluator:
     table: ValueTable
     anchors: Anchors
     _memo: dict[tuple[str, Index], Value] = field(default_factory=dict)
+    _before_jumps: frozenset[str] | None = None
 
     def value(self, name: str, index: Index) -> Value:
         """The value of a node or input at an index into its shape."""
@@ -51,7 +53,9 @@ class Evaluator:
 
     def call(self, node: OpNode, index: Index = ()) -> Call:
         """The table's view of a pointwise node."""
-        return Call(self.table, ctype_of(node), index)
+        if self._before_jumps is None:
+            self._before_jumps = before_jumps(self.graph)
+        return Call(self.table, ctype_of(node), index, exact=node.name in self._before_jumps)
 
     def _evaluate(self, name: str, index: Index) -> Value:
         leaf = self.graph.inputs.get(name)

@@ -39,4 +39,6 @@ class Writer:
         operands = [o.template if o.kind == "constant" else self.names[o.id] for o in value.operands]
         uses = tuple(dict.fromkeys(self.names[o.id] for o in value.operands if o.kind != "constant"))
         text = value.template.format(*operands)
-        return Line(name, value.ctype, text, level, uses, value.flops, special=value.special)
+        return Line(
+            name, value.ctype, text, level, uses, value.flops, special=value.special, instructions=value.instructions
+        )

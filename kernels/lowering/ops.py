@@ -2,7 +2,7 @@
 
 Each entry is a function of the node's canonical arguments. A template names its operands `{0}`, `{1}`; they
 are always variables or literals, so naming one twice costs nothing. NaN propagates wherever torch propagates
-it. `special` counts work for the special-function units: exp, log, division, roots and the like.
+it. What functions cost stands in device_math.py; forms that depend on their operands in forms.py.
 """
 
 from __future__ import annotations
@@ -10,29 +10,30 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from warpsmith.kernels.lowering.call import Call, Operand
+from warpsmith.kernels.lowering.forms import ERF, EXP, add, log1p, quotient, reciprocal, sqrt, tanh, where
 from warpsmith.kernels.lowering.values import Value
 
 PointwiseOp = Callable[..., Value]
 
 
-def _unary(text: str, *, flops: int = 1, special: int = 0) -> PointwiseOp:
-    return lambda c, x: c.floats(text, x, flops=flops, special=special)
+def _unary(text: str, *, flops: int = 1) -> PointwiseOp:
+    return lambda c, x: c.floats(text, x, flops=flops)
 
 
-def _binary(text: str, *, flops: int = 1, special: int = 0) -> PointwiseOp:
-    return lambda c, x, y: c.floats(text, x, y, flops=flops, special=special)
+def _binary(text: str, *, flops: int = 1) -> PointwiseOp:
+    return lambda c, x, y: c.floats(text, x, y, flops=flops)
 
 
 def _typed(text: str, *, flops: int = 1) -> PointwiseOp:
     return lambda c, *xs: c.typed(text, *xs, flops=flops)
 
 
-def _by_type(floats: str, integers: str, *, flops: int = 1, special: int = 0) -> PointwiseOp:
+def _by_type(floats: str, integers: str, *, flops: int = 1) -> PointwiseOp:
     """One text for float results, another for integer ones."""
 
     def build(c: Call, *xs: Operand) -> Value:
         if c.out == "float":
-            return c.floats(floats, *xs, flops=flops, special=special)
+            return c.floats(floats, *xs, flops=flops)
         return c.typed(integers, *xs)
 
     return build
@@ -54,22 +55,29 @@ def _pow(c: Call, x: Operand, y: Operand) -> Value:
     """Small constant exponents are products and roots, as in eager; integers multiply."""
     if c.out != "float":
         return _whole_pow(c, x, y)
-    if isinstance(x, Value) and not isinstance(y, Value) and y in _POWERS:
-        text, flops, special = _POWERS[y]
-        return c.floats(text, x, flops=flops, special=special)
-    return c.floats("powf({0}, {1})", x, y, flops=8, special=2)
+    if not isinstance(x, Value) or isinstance(y, Value):
+        return c.floats("powf({0}, {1})", x, y, flops=8)
+    if y == 0.5:
+        return sqrt(c, x)
+    if y == -0.5:
+        return c.floats("rsqrtf({0})", x)
+    if y in (-1, -2):
+        return reciprocal(c, _product(c, c.to(x, "float"), -int(y)))
+    if 0 <= y <= _MOST_FACTORS and y == int(y):
+        return _product(c, c.to(x, "float"), int(y))
+    return c.floats("powf({0}, {1})", x, y, flops=8)
 
 
-_POWERS: dict[float, tuple[str, int, int]] = {
-    0: ("1.0f", 0, 0),
-    1: ("{0}", 0, 0),
-    2: ("{0} * {0}", 1, 0),
-    3: ("{0} * {0} * {0}", 2, 0),
-    0.5: ("sqrtf({0})", 1, 1),
-    -0.5: ("rsqrtf({0})", 1, 1),
-    -1: ("1.0f / {0}", 1, 1),
-    -2: ("1.0f / ({0} * {0})", 2, 1),
-}
+def _product(c: Call, x: Value, count: int) -> Value:
+    """x to a whole power; squares of squares from the fourth on, so that 16 factors are 4 products."""
+    if count < 2:
+        return x if count else c.to(1.0, "float")
+    if count % 2 or count == 2:
+        return c.floats("{0} * {1}", _product(c, x, count - 1), x)
+    half = _product(c, x, count // 2)
+    return c.floats("{0} * {0}", half)
+
+
 _MOST_FACTORS = 16
 
 
@@ -83,7 +91,7 @@ def _remainder(c: Call, x: Operand, y: Operand) -> Value:
     """Modulo with the divisor's sign."""
     if c.out != "float":
         return c.typed("{0} % {1} + (({0} % {1} != 0 && ({0} < 0) != ({1} < 0)) ? {1} : 0)", x, y)
-    rest = c.floats("fmodf({0}, {1})", x, y, flops=4, special=1)
+    rest = c.floats("fmodf({0}, {1})", x, y, flops=4)
     return c.floats("({0} != 0.0f && ({1} < 0.0f) != ({0} < 0.0f)) ? {0} + {1} : {0}", rest, y)
 
 
@@ -95,10 +103,6 @@ def _clamp(c: Call, x: Operand, low: Operand | None = None, high: Operand | None
     """Where the bounds cross, the upper one wins."""
     raised = c.to(x, c.out) if low is None else c.typed("{0} < {1} ? {1} : {0}", x, low)
     return raised if high is None else c.typed("{0} > {1} ? {1} : {0}", raised, high)
-
-
-def _where(c: Call, condition: Operand, x: Operand, y: Operand) -> Value:
-    return c.line(c.out, "{0} ? {1} : {2}", c.to(condition, "bool"), c.to(x, c.out), c.to(y, c.out))
 
 
 def _cast(c: Call, x: Operand) -> Value:
@@ -120,46 +124,46 @@ def _arange(c: Call, start: Operand, end: Operand, step: Operand) -> Value:
 
 
 POINTWISE: dict[str, PointwiseOp] = {
-    "add": _typed("{0} + {1}"),
+    "add": add,
     "sub": _typed("{0} - {1}"),
     "mul": _typed("{0} * {1}"),
-    "div": _binary("{0} / {1}", special=1),
-    "fmod": _by_type("fmodf({0}, {1})", "{0} % {1}", flops=4, special=1),
+    "div": quotient,
+    "fmod": _by_type("fmodf({0}, {1})", "{0} % {1}", flops=4),
     "remainder": _remainder,
     "pow": _pow,
     "neg": _typed("-{0}"),
     "abs": _by_type("fabsf({0})", "{0} < 0 ? -{0} : {0}"),
     "sign": _typed("({0} > 0) - ({0} < 0)", flops=3),
-    "reciprocal": _unary("1.0f / {0}", special=1),
-    "sqrt": _unary("sqrtf({0})", special=1),
-    "rsqrt": _unary("rsqrtf({0})", special=1),
-    "exp": _unary("expf({0})", special=1),
-    "exp2": _unary("exp2f({0})", special=1),
-    "expm1": _unary("expm1f({0})", special=1),
-    "log": _unary("logf({0})", special=1),
-    "log2": _unary("log2f({0})", special=1),
-    "log10": _unary("log10f({0})", special=1),
-    "log1p": _unary("log1pf({0})", special=1),
-    "sin": _unary("sinf({0})", special=1),
-    "cos": _unary("cosf({0})", special=1),
-    "tan": _unary("tanf({0})", special=2),
-    "asin": _unary("asinf({0})", special=1),
-    "acos": _unary("acosf({0})", special=1),
-    "atan": _unary("atanf({0})", special=1),
-    "atan2": _binary("atan2f({0}, {1})", special=2),
-    "sinh": _unary("sinhf({0})", special=1),
-    "cosh": _unary("coshf({0})", special=1),
-    "tanh": _unary("tanhf({0})", special=2),
-    "asinh": _unary("asinhf({0})", special=2),
-    "acosh": _unary("acoshf({0})", special=2),
-    "atanh": _unary("atanhf({0})", special=2),
-    "erf": _unary("erff({0})", special=1),
-    "erfc": _unary("erfcf({0})", special=1),
-    "erfinv": _unary("erfinvf({0})", special=2),
-    "lgamma": _unary("lgammaf({0})", special=4),
-    "hypot": _binary("hypotf({0}, {1})", flops=3, special=1),
+    "reciprocal": reciprocal,
+    "sqrt": sqrt,
+    "rsqrt": _unary("rsqrtf({0})"),
+    "exp": _unary(EXP),
+    "exp2": _unary("exp2f({0})"),
+    "expm1": _unary("math::expm1({0})", flops=10),
+    "log": _unary("logf({0})"),
+    "log2": _unary("log2f({0})"),
+    "log10": _unary("log10f({0})"),
+    "log1p": log1p,
+    "sin": _unary("sinf({0})"),
+    "cos": _unary("cosf({0})"),
+    "tan": _unary("tanf({0})"),
+    "asin": _unary("asinf({0})"),
+    "acos": _unary("acosf({0})"),
+    "atan": _unary("atanf({0})"),
+    "atan2": _binary("atan2f({0}, {1})"),
+    "sinh": _unary("sinhf({0})"),
+    "cosh": _unary("coshf({0})"),
+    "tanh": tanh,
+    "asinh": _unary("asinhf({0})"),
+    "acosh": _unary("acoshf({0})"),
+    "atanh": _unary("atanhf({0})"),
+    "erf": _unary(ERF),
+    "erfc": _unary("erfcf({0})"),
+    "erfinv": _unary("erfinvf({0})"),
+    "lgamma": _unary("lgammaf({0})"),
+    "hypot": _binary("hypotf({0}, {1})", flops=3),
     "copysign": _binary("copysignf({0}, {1})"),
-    "sigmoid": _unary("1.0f / (1.0f + expf(-{0}))", flops=4, special=2),
+    "sigmoid": _unary("math::sigmoid({0})", flops=4),
     "relu": _typed("{0} < 0 ? 0 : {0}"),
     "clamp": _clamp,
     "maximum": _maximum,
@@ -184,7 +188,7 @@ POINTWISE: dict[str, PointwiseOp] = {
     "bitwise_not": _typed("~{0}"),
     "isnan": _test("{0} != {0}"),
     "isinf": _test("fabsf({0}) == __int_as_float(0x7f800000)"),
-    "where": _where,
+    "where": where,
     "to_copy": _cast,
     "full": _full,
     "arange": _arange,

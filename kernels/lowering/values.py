@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from warpsmith.kernels.indexing import Expr
+from warpsmith.kernels.lowering.device_math import work_of
 
 CType = Literal["float", "int", "long long", "bool"]
 ReductionKind = Literal["sum", "prod", "max", "min", "any", "all", "argmax", "argmin"]
@@ -42,6 +43,9 @@ class Value:
     reduction: ReductionKind = "sum"
     flops: int = 0
     special: int = 0
+    instructions: int = 0
+    number: float | None = None
+    """Of a float constant, as float32 rounds it."""
 
 
 @dataclass(slots=True)
@@ -50,10 +54,13 @@ class ValueTable:
 
     values: dict[tuple[object, ...], Value] = field(default_factory=dict)
 
-    def line(self, ctype: CType, template: str, *operands: Value, flops: int = 1, special: int = 0) -> Value:
-        """`const ctype v = template`."""
+    def line(self, ctype: CType, template: str, *operands: Value, flops: int = 1) -> Value:
+        """`const ctype v = template`; what the template's functions cost is looked up."""
         ids = tuple(operand.id for operand in operands)
-        made = Value(0, "line", ctype, operands, template, flops=flops, special=special)
+        work = work_of(template, ctype, flops)
+        made = Value(
+            0, "line", ctype, operands, template, flops=flops, special=work.special, instructions=work.instructions
+        )
         return self._shared(("line", ctype, template, ids), made)
 
     def load(self, buffer: str, dtype: str, address: Expr | None) -> Value:
@@ -69,7 +76,8 @@ class ValueTable:
     def constant(self, number: Number, ctype: CType) -> Value:
         """A literal."""
         text = literal(number, ctype)
-        return self._shared(("constant", ctype, text), Value(0, "constant", ctype, template=text))
+        known = rounded_float32(float(number)) if ctype == "float" else None
+        return self._shared(("constant", ctype, text), Value(0, "constant", ctype, template=text, number=known))
 
     def reduce(self, kind: ReductionKind, operand: Value, ctype: CType, position: Expr | None) -> Value:
         """A reduction of `operand` over the reduced axes."""
@@ -109,7 +117,7 @@ def literal(number: Number, ctype: CType) -> str:
         return str(int(number)) if number > -(2**31) else "(-2147483647 - 1)"
     if ctype == "long long":
         return f"{int(number)}LL" if number > -(2**63) else "(-9223372036854775807LL - 1)"
-    rounded = _round_to_float32(float(number))
+    rounded = rounded_float32(float(number))
     if math.isnan(rounded):
         return "__int_as_float(0x7fffffff)"
     if math.isinf(rounded):
@@ -118,7 +126,8 @@ def literal(number: Number, ctype: CType) -> str:
     return f"{text}f" if number >= 0 and not text.startswith("-") else f"({text}f)"
 
 
-def _round_to_float32(number: float) -> float:
+def rounded_float32(number: float) -> float:
+    """The nearest float32; beyond them an infinity."""
     try:
         return float(struct.unpack("<f", struct.pack("<f", number))[0])
     except OverflowError:
@@ -131,6 +140,6 @@ def _shortest_float32(number: float) -> str:
         return repr(number)
     for digits in range(1, 10):
         text = f"{number:.{digits}g}"
-        if _round_to_float32(float(text)) == number:
+        if rounded_float32(float(text)) == number:
             break
     return repr(float(text))

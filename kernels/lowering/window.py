@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,6 +9,7 @@ from typing import Any, Literal
 from warpsmith.kernels.indexing import Expr
 from warpsmith.kernels.lowering.anchored import Anchored, Side
 from warpsmith.kernels.lowering.evaluator import ctype_of, unsupported
+from warpsmith.kernels.lowering.forms import quotient
 from warpsmith.kernels.lowering.values import Value
 from warpsmith.kernels.opgraph import NodeRef, OpGraph, OpNode
 from warpsmith.kernels.region import WindowDim, WindowRegion
@@ -122,9 +122,7 @@ def _finished(lowering: Anchored, window: Window, node: OpNode, lead: Sequence[s
     if window.divisor is None:
         return folded
     count = table.constant(float(window.divisor), "float") if window.divisor else _count(lowering, window)
-    # The compiler multiplies where that is exact.
-    exact = count.kind == "constant" and math.frexp(float(count.template.rstrip("f")))[0] == 0.5
-    return table.line("float", "{0} / {1}", folded, count, special=0 if exact else 1)
+    return quotient(lowering.evaluator.call(node), folded, count)
 
 
 def _count(lowering: Anchored, window: Window) -> Value:

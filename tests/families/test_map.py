@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import regions
 import torch
+from lowering import functions
+from lowering.graphs import captured
 from regions import random
 from running import assert_compile_cleanly, assert_computes
 
@@ -12,6 +14,7 @@ from warpsmith.kernels.codegen import index_ctype
 from warpsmith.kernels.device import model_for
 from warpsmith.kernels.families.map import MapFamily
 from warpsmith.kernels.family import spec_for
+from warpsmith.kernels.lowering.lower import lower
 
 FAMILY, DEVICE = MapFamily(), model_for("sm_90")
 
@@ -49,6 +52,19 @@ def test_slot_values_compute_what_torch_does(case, compiler, spec_of, covering):
     spec = spec_of(FAMILY, case.region)
     for values in covering(spec, 1)[:5]:
         assert_computes(compiler, case, spec.emit(values))
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_activations_of_halves_are_rounded_once(dtype, compiler, spec_of):
+    """Each result lies within one rounding of float64's: all steps between are in float32."""
+    traced = captured("activations", f"{dtype}[3,70]")
+    x = traced.feeds["in0"]
+    exact = [value.to(x.dtype) for value in functions.activations(x.double())]
+    unit = torch.finfo(x.dtype).eps
+    case = regions.Case("activations", lower(traced.graph), traced.feeds,
+                        {f"out{place}": value for place, value in enumerate(exact)}, tolerance=unit)  # fmt: skip
+    spec = spec_of(FAMILY, case.region)
+    assert_computes(compiler, case, spec.emit(spec.sensible()))
 
 
 def test_misaligned_pointers_are_legal(compiler, spec_of):

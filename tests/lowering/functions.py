@@ -478,3 +478,39 @@ def two_pools(x):
 
 def convolution(x, w):
     return F.conv2d(x, w)
+
+
+def composed_activations(x):
+    return (
+        torch.tanh(F.softplus(x)) * x,
+        x * torch.sigmoid(x),
+        0.5 * x * (1.0 + torch.tanh(0.7978845608 * (x + 0.044715 * torch.pow(x, 3.0)))),
+        x * 0.5 * (1.0 + torch.erf(x * 0.7071067811865476)),
+        F.mish(x),
+        F.softplus(x),
+        F.softplus(x, beta=2.0, threshold=10.0),
+        F.logsigmoid(x),
+        F.elu(x),
+        F.selu(x),
+        F.hardswish(x),
+        torch.sigmoid(x),
+        x / 7.0,
+        1.0 / x,
+        x / (1.0 + x.abs()),
+        torch.pow(x, 5),
+        torch.sqrt(x),
+        1.0 / torch.sqrt(x),
+        2.5 / torch.sqrt(x),
+    )
+
+
+def quotient_rounded(x, y):
+    return torch.floor(x / y), torch.round(x / 3.0)
+
+
+def quotient_of_sign(x, y):
+    return torch.where(x / y > 0, x, y)
+
+
+def sigmoid_twice(x):
+    return torch.sigmoid(x) * x + torch.sigmoid(x), torch.exp(x) * x, torch.exp(x) + 1.0

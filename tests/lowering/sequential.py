@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from warpsmith.kernels import codegen
 from warpsmith.kernels.composite import AnyRegion
 from warpsmith.kernels.lowering.lower import lower
 from warpsmith.kernels.opgraph import OpGraph
@@ -20,7 +21,31 @@ _PRELUDE = """
 static inline float __int_as_float(unsigned bits) { float x; memcpy(&x, &bits, 4); return x; }
 static inline int __float_as_int(float x) { int bits; memcpy(&bits, &x, 4); return bits; }
 static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+static inline double __longlong_as_double(long long bits) { double x; memcpy(&x, &bits, 8); return x; }
+static inline long long __double_as_longlong(double x) { long long bits; memcpy(&bits, &x, 8); return bits; }
+#define __device__
+#define __forceinline__ inline
+// The special-function unit rounded from float64, then `off_*` units in the last place away from that.
+static int off_exp2 = 0, off_reciprocal = 0, off_exp = 0;
+static float moved(double exact, int units) {
+    float x = (float)exact;
+    if (fabsf(x) < 1.17549435e-38f || fabsf(x) > 3e38f || x != x) return x;
+    int bits; memcpy(&bits, &x, 4); bits += units; memcpy(&x, &bits, 4);
+    return x;
+}
+static float flushed(float x) { return fabsf(x) < 1.17549435e-38f ? copysignf(0.0f, x) : x; }
+static float moved_exp(float x) { return moved(exp((double)x), off_exp); }
+namespace math {
+static float exp2_unit(float x) { return flushed(moved(exp2((double)x), off_exp2)); }
+static float reciprocal_unit(float x) { return flushed(moved(1.0 / (double)flushed(x), off_reciprocal)); }
+static float divide(float x, float y) { return x / y; }
+static float reciprocal(float x) { return 1.0f / x; }
+static float sqrt(float x) { return sqrtf(x); }
+}
+#define expf moved_exp
 """
+DEVICE_MATH = _PRELUDE + codegen.part("math")
+"""The functions of `device_math.cu` for the host."""
 _C_TYPES = {"float32": "float", "int64": "long long", "int32": "int", "bool": "bool"}
 _START = {"sum": "0", "prod": "1", "any": "false", "all": "true", "argmax": "-1", "argmin": "-1"}
 
@@ -148,7 +173,7 @@ def _matmul(region: MatmulRegion) -> str:
 def build(folder: Path, sources: list[str]) -> ctypes.CDLL:
     """Compile functions into one library."""
     source, library = folder / "regions.cpp", folder / "regions.so"
-    source.write_text(_PRELUDE + "\n".join(sources))
+    source.write_text(DEVICE_MATH + "\n".join(sources))
     command = ["g++", "-O0", "-shared", "-fPIC", "-ffp-contract=off", "-o", str(library), str(source)]
     subprocess.run(command, check=True, capture_output=True, text=True)
     return ctypes.CDLL(str(library))

@@ -12,7 +12,7 @@ import torch
 from lowering.graphs import Recorder, Traced
 from lowering.sequential import build, call, device_program, program
 
-from warpsmith.kernels import decompose
+from warpsmith.kernels import codegen, decompose
 from warpsmith.kernels.composite import AnyRegion
 from warpsmith.kernels.lowering.contraction import MATMULS
 from warpsmith.kernels.lowering.lower import lower
@@ -207,6 +207,7 @@ def test_every_text_compiles_for_the_device_without_headers(
     maps = {entry(name): region for name, region in regions.items() if isinstance(region, Region) and not region.rounds}
     step = KernelStep(kernel="run_erfinv", grid=(1, 1, 1), block=(32, 1, 1), args=("in0", "out0"))
     source = "\n".join(device_program(region, name) for name, region in maps.items())
+    source = codegen.prelude("math_units", "math") + "\n" + source
     candidate = Candidate(source=source, plan=LaunchPlan(steps=(step,)))
     report = compile_candidate(candidate, "sm_90", cache_dir=tmp_path)
     assert report.ok, report.diagnostics

@@ -205,11 +205,33 @@ def test_a_page_of_tables_is_made_from_the_folder_alone(tmp_path: Path, rows: di
         folder.keep_baseline("L1-001_P", record("L1-001_P", "max-autotune", (2.0, 2.0), (4.0, 4.0)))
         table = tmp_path / "families.csv"
         table.write_text("level,id,family\n1,1,activation\n1,2,activation\n")
-        page = tables("Title", folder.folder, table, frozenset())
+        page = tables("Title", (), [folder.folder], table, frozenset())
     assert page.startswith("# Title\n")
-    assert "| level 1 | eager | 2.000 (2) | 1.320 (5) | 1.320 | 20% | 20% | 20% |" in page
+    # Of all that were timed, the library's and those that tell nothing among them: (4 * 1 * 100 * 50) ** (1 / 4).
+    assert "| level 1 | eager | 2.000 (2) | 11.892 | 1.320 (5) | 1.320 | 20% | 20% | 20% |" in page
     assert "on a sample of 1 problems" in page
     assert "| activation | compile | 1.000 (2) |" in page
     assert "| L1-003_P | map, library, exact | 0.0100 ms measured | 100.000 [99.000, 101.000] |" in page
     assert "| L1-004_P | map, own, exact, not payable |" in page
     assert "- 1 not planned: cumsum is not there yet" in page
+
+
+def test_a_page_of_two_runs_takes_each_row_from_the_first_that_has_it(
+    tmp_path: Path, rows: dict[str, ProblemRow]
+) -> None:
+    tables = benchmark("suite_table").tables
+    folders = []
+    for name, numbers, kept in (("new", (1, 2, 6), ["L1-001_P"]), ("old", (1, 2, 3), list(rows))):
+        with SuiteFolder.create(name, tmp_path) as folder:
+            folder.write_manifest(manifest(*numbers).model_copy(update={"created": f"2026-01-0{len(kept)}T10:00:00"}))
+            for key in kept:
+                changed = {"screened": 7} if name == "new" else {}
+                folder.append(rows[key].model_copy(update=changed))
+            folders.append(folder.folder)
+    page = tables("Two", ("A note.",), folders, None, frozenset())
+    assert "Rows: 1 of the run of 2026-01-01T10:00, 2 of the run of 2026-01-05T10:00.\nA note." in page
+    assert [line.split("|")[1].strip() for line in page.splitlines() if line.startswith("| L1")] == [
+        f"L1-00{number}_P" for number in (1, 2, 3, 6)
+    ]
+    assert "| 7 |" in page
+    assert "| L1-006_P | open |" in page
