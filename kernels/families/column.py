@@ -176,8 +176,8 @@ class ColumnFamily:
         busy += common.instructions(region.post)
         fused = fused_pair(region) if _online(values) else None
         if fused is not None:
-            more = fused.special_ops - common.special_ops(region.rounds[1].lines)
-            special, busy = special + more, busy + 12 * more
+            special += fused.special_ops - common.special_ops(region.rounds[1].lines)
+            busy += fused.flops + 12 * fused.special_ops - common.instructions(region.rounds[1].lines)
         batch = -(-region.reduced_size // split) if resident else int(values["unroll"])
         in_flight = batch * vector * sum(common.item_bytes(load) for load in full)
         extra = sum(self._overfetched(region, load, values) for load in full)

@@ -152,9 +152,8 @@ class LayoutFamily:
         special += common.special_ops(turn.once_lines) * places
         threads = blocks * int(values["block"]) * vector
         special -= common.special_ops(turn.column_lines) * max(0, points - threads)
-        in_columns = common.instructions(turn.column_lines)
-        lines = (common.instructions(post) - in_columns) * points + in_columns * threads
-        lines += common.instructions(turn.once_lines) * places
+        columns = common.instructions(turn.column_lines)
+        lines = (common.instructions(post) - columns) * points + columns * threads
         return (
             LaunchFeatures(
                 kernel=KERNEL, blocks=blocks, threads=int(values["block"]), registers=_registers(turn, values),
@@ -170,7 +169,8 @@ class LayoutFamily:
                 ),
                 flops=sum(line.flops for line in post) * total, special_ops=special,
                 instructions=4 * packs + (2 * len(turn.staged) + len(turn.once_values) + 1) * points + lines
-                + 8 * len(turn.columns) * threads + 8 * len(turn.once) * places,
+                + 8 * len(turn.columns) * threads
+                + (8 * len(turn.once) + common.instructions(turn.once_lines)) * places,
                 bytes_in_flight=vector * items * sum(common.item_bytes(load) for load in held),
                 barriers=2 if turn.turned_stores else 1, sweeps=1 if whole or not turn.straight else 2,
                 independent=min(4, vector * items),

@@ -40,6 +40,9 @@ sectors to neighbours, and open rows of DRAM for little."""
 _HOLDING = ("residency", "points", "block")
 """Slots that decide what a thread holds."""
 POINTS = (8, 16, 32, 64, 128)
+AGAIN = 1.05
+"""By so much a tile that every round reads again must be cheaper to be tried first: it computes again as well, and the
+pipes that this keeps busy are those whose load is known worst."""
 BLOCKS = (128, 256, 512)
 
 
@@ -220,7 +223,8 @@ def _sensible(family: LayoutReduceFamily, region: Region, device: DeviceModel) -
             values["unroll"] = 4 if residency == "tile" and shape_of(turn, values).share >= 4 else 1
             if family.check(region, device, values) is None:
                 us = total_us(breakdown((features_of(turn, device, values),), device))
-                found.append((us * max(1.0, (long_enough / points) ** 0.25), values))
+                us *= max(1.0, (long_enough / points) ** 0.25) * (AGAIN if residency == "tile" else 1.0)
+                found.append((us, values))
                 break
     values = min(found, key=lambda one: one[0])[1] if found else dict(_NAIVE)
     values["store_hint"] = "streaming" if region.floor_bytes > device.l2_bytes else "default"

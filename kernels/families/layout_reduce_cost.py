@@ -76,7 +76,7 @@ def features_of(turn: TurnedRows, device: DeviceModel, values: Values) -> Launch
         dram_written=common.bytes_written(region), l2_read=moved + ragged + _kept_bytes(turn),
         shared_traffic=_shared_traffic(turn, shape, values, again, rows) + told, flops=flops * points,
         special_ops=special * points,
-        instructions=accesses + joins + (flops + 2 * reductions + 12 * special) * points,
+        instructions=accesses + joins + (common.instructions(lines) + 2 * reductions) * points,
         bytes_in_flight=in_flight * sum(common.item_bytes(load) for load in turn.staged),
         barriers=1 + len(region.rounds) + (1 if turn.turned_stores else 0),
         sweeps=1 + (1 if turn.straight and not shape.resident else 0),

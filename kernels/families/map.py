@@ -165,8 +165,8 @@ class MapFamily:
         once, columns = self._once(region, values), self._columns(region, values)
         special = (common.special_ops(region.post) - common.special_ops(once)) * total
         special += common.special_ops(once) * total // items
-        of_once = common.instructions(once)
-        lines = (common.instructions(region.post) - of_once) * total + of_once * total // items
+        shared = common.instructions(once)
+        lines = (common.instructions(region.post) - shared) * total + shared * total // items
         plain = values["load_hint"] == "default"
         requested, accesses, in_flight, again, beyond = 0, 0, 0, 0, 0
         for load in region.loads:

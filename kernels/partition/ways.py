@@ -57,8 +57,7 @@ def _with_pools(graph: OpGraph, prices: Prices) -> Laid | None:
     if not names:
         return None
     laid = laid_out(written)
-    fusion = Fusion(laid, prices, live_nodes(laid), begin_stored=frozenset(names))
-    return Laid(fusion, "contiguous", graph.load_time)
+    return Laid(Fusion(laid, prices, live_nodes(laid), begin_stored=frozenset(names)), "contiguous", graph.load_time)
 
 
 def _is_normalised(graph: OpGraph, node: OpNode) -> bool:
