@@ -90,6 +90,8 @@ class OpGraph:
     node_index: dict[str, OpNode] = field(default_factory=dict)
     load_time: frozenset[str] = frozenset()
     """Nodes made of parameters alone that may be computed once, when those are loaded."""
+    placed: frozenset[str] = frozenset()
+    """Nodes whose results lie within larger tensors: outputs among them are written in their spec's strides."""
 
     def spec(self, name: str) -> TensorSpec:
         """Shape and strides of a node or input."""

@@ -4,6 +4,7 @@ ${prelude}
 // Choice slots.
 enum Residency : int { residency_stream, residency_registers };
 enum Accumulators : int { accumulators_one, accumulators_unrolled };
+enum Passes : int { passes_rounds, passes_online };
 //@choices
 
 using Index = ${index};
@@ -81,6 +82,29 @@ template <class M> static __device__ __forceinline__ void join(typename M::State
     }
 }
 
+//% if fused
+constexpr bool BOTH = PASSES == passes_online;  // the first two rounds in one sweep
+${reducers()}
+${partial_types([fused])}
+static __device__ __forceinline__ void join_fused(Fused (&state)[VECTOR], void* scratch) {
+    if constexpr (SPLIT > 1) {
+        auto* shared = static_cast<Fused*>(scratch);
+        const int column = threadIdx.x % LANES, part = threadIdx.x / LANES;
+#pragma unroll
+        for (int lane = 0; lane < VECTOR; ++lane) shared[(part * VECTOR + lane) * LANES + column] = state[lane];
+        __syncthreads();
+#pragma unroll
+        for (int lane = 0; lane < VECTOR; ++lane) {
+            state[lane] = shared[lane * LANES + column];
+#pragma unroll
+            for (int other = 1; other < SPLIT; ++other)
+                combine(state[lane], shared[(other * VECTOR + lane) * LANES + column]);
+        }
+        __syncthreads();
+    }
+}
+//% endif
+
 //% macro fetch(loads)
             const bool whole = EXACT || (step + 1) * BATCH * SPLIT <= REDUCED;
             if (packed) {
@@ -149,7 +173,12 @@ extern "C" __global__ void __launch_bounds__(BLOCK) ${kernel}(${signature}) {
 ${fetch(full_loads)}
         }
     }
+//% if fused
+    Fused folded[VECTOR];
+//% endif
 //% for stage in rounds
+//% set first = fused and stage.number == 1
+//% set second = fused and stage.number == 2
 
     // Round ${stage.number}.
     {
@@ -166,8 +195,15 @@ ${fetch(full_loads)}
 //% endfor
             }
         }
+//% if first
+        Fused chains[BOTH ? CHAINS : 1][VECTOR];
+#pragma unroll
+        for (int chain = 0; chain < (BOTH ? CHAINS : 1); ++chain)
+#pragma unroll
+            for (int lane = 0; lane < VECTOR; ++lane) set_identity(chains[chain][lane]);
+//% endif
 #pragma unroll 1
-        for (Index step = 0; step < STEPS; ++step) {
+        for (Index step = 0; step < ${"(BOTH ? 0 : STEPS)" if second else "STEPS"}; ++step) {
             if constexpr (!RESIDENT) {
 ${fetch(stage.full)}
             }
@@ -177,6 +213,12 @@ ${fetch(stage.full)}
                 for (int lane = 0; lane < VECTOR; ++lane) {
 ${element(stage)}
                     //@slot ${stage.load_transform}
+//% if first
+                    if constexpr (BOTH) {
+                        if (inside) accumulate(chains[BOTH ? turn % CHAINS : 0][lane], ${fused.operand}, along);
+                        continue;
+                    }
+//% endif
 //% for reduction in stage.reductions
                     ac_${reduction.var}[turn % CHAINS][lane] = M_${reduction.var}::combine(
                         ac_${reduction.var}[turn % CHAINS][lane],
@@ -195,9 +237,22 @@ ${element(stage)}
 //% endfor
             }
         }
+//% if first
+        if constexpr (BOTH) {
+#pragma unroll
+            for (int lane = 0; lane < VECTOR; ++lane) {
+#pragma unroll
+                for (int chain = 1; chain < (BOTH ? CHAINS : 1); ++chain) combine(chains[0][lane], chains[chain][lane]);
+                folded[lane] = chains[0][lane];
+            }
+            join_fused(folded, scratch);
+        } else
+//% endif
+        ${"if constexpr (!BOTH) " if second else ""}{
 //% for reduction in stage.reductions
-        join<M_${reduction.var}>(ac_${reduction.var}[0], scratch);
+            join<M_${reduction.var}>(ac_${reduction.var}[0], scratch);
 //% endfor
+        }
 #pragma unroll
         for (int lane = 0; lane < VECTOR; ++lane) {
 //% for text in stage.finish_axes
@@ -210,7 +265,13 @@ ${element(stage)}
             const ${result.ctype} ${result.var} = re_${result.var}[lane];
 //% endfor
 //% for reduction in stage.reductions
-            const ${reduction.ctype} ${reduction.var} = M_${reduction.var}::result(ac_${reduction.var}[0][lane]);
+            ${reduction.ctype} ${reduction.var} = M_${reduction.var}::result(ac_${reduction.var}[0][lane]);
+//% if first or second
+            if constexpr (BOTH) {
+                const Fused& folded_ = folded[lane];
+                ${reduction.var} = ${fused.texts[reduction.var]};
+            }
+//% endif
 //% endfor
             //@slot ${stage.finish}
 //% for result in stage.produced

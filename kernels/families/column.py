@@ -14,15 +14,15 @@ from warpsmith.kernels.families.column_layout import (
     packable,
     passes,
     scratch_bytes,
-    suffix,
 )
-from warpsmith.kernels.families.column_text import KERNEL, column_context
+from warpsmith.kernels.families.column_text import KERNEL, code_slots, column_context
+from warpsmith.kernels.families.row_monoid import fused_pair
 from warpsmith.kernels.family import Invalid, LaunchFeatures
 from warpsmith.kernels.records import Candidate, KernelStep, LaunchPlan
 from warpsmith.kernels.region import Load, Region
 from warpsmith.kernels.slots import Slot, Values
 
-ENUMS = {"residency": "Residency", "accumulators": "Accumulators"}
+ENUMS = {"residency": "Residency", "accumulators": "Accumulators", "passes": "Passes"}
 MAX_RESIDENT = 128
 """Reduced elements a thread may hold in registers, over all its results and operands."""
 MAX_IN_FLIGHT = 32
@@ -75,7 +75,10 @@ class ColumnFamily:
                  "threads of a block that share a result, joined by a tree in shared memory"),
             Slot("accumulators", "reduction", "choice", ("one", "unrolled"), "one",
                  "one running value a result, or as many as `unroll`, joined at the end"),
-            *_code_slots(region),
+            *([Slot("passes", "reduction", "choice", ("rounds", "online"), "rounds",
+                    "rounds: one sweep a round; online: the first two rounds in one sweep (streaming only)")]
+              if fused_pair(region) else []),
+            *code_slots(region),
         )  # fmt: skip
 
     def check(self, region: AnyRegion, device: DeviceModel, values: Values) -> Invalid | None:
@@ -99,6 +102,9 @@ class ColumnFamily:
         elif unroll * vector > MAX_IN_FLIGHT:
             message = f"{unroll * vector} elements in flight, {MAX_IN_FLIGHT} at most"
             return Invalid(("unroll", "vector"), "registers", message)
+        if _online(values) and values["residency"] == "registers":
+            message = "rounds over registers cost no memory access: nothing to fuse"
+            return Invalid(("passes", "residency"), "shape", message)
         if values["accumulators"] == "unrolled" and unroll == 1:
             return Invalid(("accumulators", "unroll"), "shape", "one element at a time: one running value")
         return (
@@ -129,6 +135,8 @@ class ColumnFamily:
                 elements = -(-region.reduced_size // split) * max(1, width) * len(full)
                 if elements <= 64 and self.check(region, device, held) is None:
                     return held
+        if fused_pair(region) and self._again(region, device, values):
+            values["passes"] = "online"
         for unroll in (DEPTH, 2):
             deep = values | {"unroll": unroll, "accumulators": "unrolled"}
             if unroll > 1 and self.check(region, device, deep) is None:
@@ -138,7 +146,7 @@ class ColumnFamily:
     def emit(self, region: AnyRegion, device: DeviceModel, values: Values) -> Candidate:
         """Device code and launch plan for valid values."""
         region = _column(region)
-        text = render(load_template("column.cu"), column_context(region))
+        text = render(load_template("row_sweep.cu") + load_template("column.cu"), column_context(region))
         built = assemble(text, self.slots(region, device), values, ENUMS)
         step = KernelStep(
             kernel=KERNEL,
@@ -157,16 +165,19 @@ class ColumnFamily:
         block, vector, split = int(values["block"]), int(values["vector"]), int(values["split"])
         points, full = region.kept_size * region.reduced_size, loads_of(region).full
         resident = values["residency"] == "registers"
-        sweeps = 1 if resident else passes(region)
+        sweeps = 1 if resident else passes(region, online=_online(values))
         swept = sum(points * common.item_bytes(load) for load in full)
         registers = self._registers(region, values)
-        cached = self._window(region, device, values, registers) < device.l2_bytes
-        again = 0 if cached else sweeps - 1
+        again = sweeps - 1 if self._again(region, device, values) else 0
         lines = common.all_lines(region)
         special = common.special_ops(line for stage in region.rounds for line in stage.lines)
         special += common.special_ops(region.post)
         busy = common.instructions(line for stage in region.rounds for line in stage.lines)
         busy += common.instructions(region.post)
+        fused = fused_pair(region) if _online(values) else None
+        if fused is not None:
+            special += fused.special_ops - common.special_ops(region.rounds[1].lines)
+            busy += fused.flops + 12 * fused.special_ops - common.instructions(region.rounds[1].lines)
         batch = -(-region.reduced_size // split) if resident else int(values["unroll"])
         in_flight = batch * vector * sum(common.item_bytes(load) for load in full)
         extra = sum(self._overfetched(region, load, values) for load in full)
@@ -209,6 +220,10 @@ class ColumnFamily:
         together = min(resident, self._blocks(region, values)) * block * in_flight
         return min(1.0, DRIFT * together / device.l2_bytes)
 
+    def _again(self, region: Region, device: DeviceModel, values: Values) -> bool:
+        """Whether a later sweep finds no more in L2 what the first one read."""
+        return self._window(region, device, values, self._registers(region, values)) >= device.l2_bytes
+
     def _window(self, region: Region, device: DeviceModel, values: Values, registers: int) -> int:
         """Bytes between a read and its repetition, over all blocks that run at once."""
         block = int(values["block"])
@@ -223,7 +238,9 @@ class ColumnFamily:
         batch = -(-region.reduced_size // split) if resident else int(values["unroll"])
         words = sum(max(1, common.item_bytes(load) // 4) for load in full)
         chains = int(values["unroll"]) if values["accumulators"] == "unrolled" else 1
-        states = max(sum(max(1, codegen.state_bytes(r) // 4) for r in stage.reductions) for stage in region.rounds)
+        fused = fused_pair(region) if _online(values) else None
+        rounds = [sum(max(1, codegen.state_bytes(r) // 4) for r in stage.reductions) for stage in region.rounds]
+        states = fused.bytes // 4 if fused else max(rounds)
         results = sum(len(stage.reductions) + len(stage.finish) for stage in region.rounds)
         return 16 + vector * (max(batch * words, chains * states) + results)
 
@@ -249,22 +266,8 @@ def _column(region: AnyRegion) -> Region:
     return ordered(region)
 
 
-def _code_slots(region: Region) -> list[Slot]:
-    slots = []
-    for number, stage in enumerate(region.rounds, 1):
-        operands = ", ".join(reduction.operand for reduction in stage.reductions)
-        results = ", ".join(reduction.var for reduction in stage.reductions)
-        texts = (codegen.render_lines(stage.lines), codegen.render_lines(stage.finish))
-        slots.append(Slot(f"load_transform{suffix(region, number)}", "memory", "code", texts[:1], texts[0],
-                          f"statements for one element of round {number}, to {operands}"))  # fmt: skip
-        slots.append(Slot(f"finish{suffix(region, number)}", "reduction", "code", texts[1:], texts[1],
-                          f"statements for one result of round {number}, from {results}"))  # fmt: skip
-    full = [store.var for store in region.stores if store.level == "full"]
-    if full:
-        text = codegen.render_lines(region.post)
-        doc = f"statements for one element after the last round, to {', '.join(full)}"
-        slots.append(Slot("post", "compute", "code", (text,), text, doc))
-    return slots
+def _online(values: Values) -> bool:
+    return values.get("passes") == "online"
 
 
 def _scattered(region: Region) -> int:

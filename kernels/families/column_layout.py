@@ -8,7 +8,11 @@ from functools import lru_cache
 
 from warpsmith.kernels import codegen
 from warpsmith.kernels.families import common
+from warpsmith.kernels.families.row_monoid import fused_pair
 from warpsmith.kernels.region import Axis, Line, Load, Region, Store
+
+APART = 4
+"""Elements between neighbouring results' operands at most: a sector holds at least two of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,9 @@ def inner_axis(region: Region) -> Axis | None:
     found = [axis for axis in region.kept if address.stride(axis.name) == 1 and axis.size > 1]
     if not found and address.stride(region.kept[-1].name) == 1:
         found = [region.kept[-1]]
+    if not found:
+        # Windows side by side: each of a few loads takes every second or third element.
+        found = [axis for axis in region.kept if address.stride(axis.name) in range(2, APART + 1)]
     return found[0] if found else None
 
 
@@ -67,12 +74,13 @@ def packable(region: Region, access: Load | Store, width: int) -> bool:
     return common.divisible(common.address_of(access), inner.name, width)
 
 
-def passes(region: Region) -> int:
-    """Sweeps over the full loads if nothing is held: one a round that needs them, one for the post stage."""
+def passes(region: Region, *, online: bool = False) -> int:
+    """Sweeps over the full loads if nothing is held: one a round that needs them, one for the post stage; `online`: one
+    for the first two rounds."""
     names = {load.var for load in loads_of(region).full}
     stages = [used(stage.lines, [r.operand for r in stage.reductions]) for stage in region.rounds]
     stages.append(used(region.post, [store.var for store in region.stores if store.level == "full"]))
-    return sum(bool(names & used) for used in stages)
+    return sum(bool(names & used) for used in stages) - (1 if online else 0)
 
 
 def used(lines: Iterable[Line], results: Iterable[str]) -> set[str]:
@@ -82,7 +90,9 @@ def used(lines: Iterable[Line], results: Iterable[str]) -> set[str]:
 
 def scratch_bytes(region: Region) -> int:
     """Bytes of the largest reduction state, for joining threads that share a result."""
-    return max(codegen.state_bytes(reduction) for stage in region.rounds for reduction in stage.reductions)
+    fused = fused_pair(region)
+    states = [codegen.state_bytes(reduction) for stage in region.rounds for reduction in stage.reductions]
+    return max(*states, fused.bytes if fused else 0, 0)
 
 
 def suffix(region: Region, number: int) -> str:

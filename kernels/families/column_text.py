@@ -5,7 +5,10 @@ from __future__ import annotations
 from warpsmith.kernels import codegen
 from warpsmith.kernels.families import common
 from warpsmith.kernels.families.column_layout import axes_of, loads_of, packable, scratch_bytes, suffix, used
+from warpsmith.kernels.families.row_monoid import fused_pair
+from warpsmith.kernels.families.row_sweeps import partial_context
 from warpsmith.kernels.region import Line, Load, Region, Round, Store
+from warpsmith.kernels.slots import Slot
 
 KERNEL = "column_kernel"
 
@@ -31,6 +34,7 @@ def column_context(region: Region) -> dict[str, object]:
         "signature": codegen.signature(found),
         "constants": [codegen.load_line(load, names, index) for load in loads.fixed],
         "scratch_bytes": scratch_bytes(region),
+        "fused": _fused_context(region),
         "operands": [*described.values(), *stores],
         "alignment": " && ".join(
             f"(!{one['at']}::PACKED || aligned<VECTOR>({one['pointer']}))" for one in checked
@@ -43,6 +47,36 @@ def column_context(region: Region) -> dict[str, object]:
         "full_stores": full_stores,
         "post": _stage_context(region, region.post, [s.var for s in region.stores], described, results)
         if full_stores else None,
+    }  # fmt: skip
+
+
+def code_slots(region: Region) -> list[Slot]:
+    """The code slots: statements for an element of each round, for its results, and for an element after the last."""
+    slots = []
+    for number, stage in enumerate(region.rounds, 1):
+        operands = ", ".join(reduction.operand for reduction in stage.reductions)
+        results = ", ".join(reduction.var for reduction in stage.reductions)
+        texts = (codegen.render_lines(stage.lines), codegen.render_lines(stage.finish))
+        slots.append(Slot(f"load_transform{suffix(region, number)}", "memory", "code", texts[:1], texts[0],
+                          f"statements for one element of round {number}, to {operands}"))  # fmt: skip
+        slots.append(Slot(f"finish{suffix(region, number)}", "reduction", "code", texts[1:], texts[1],
+                          f"statements for one result of round {number}, from {results}"))  # fmt: skip
+    full = [store.var for store in region.stores if store.level == "full"]
+    if full:
+        text = codegen.render_lines(region.post)
+        doc = f"statements for one element after the last round, to {', '.join(full)}"
+        slots.append(Slot("post", "compute", "code", (text,), text, doc))
+    return slots
+
+
+def _fused_context(region: Region) -> dict[str, object] | None:
+    """What one sweep for the first two rounds accumulates, where there is such a thing."""
+    fused = fused_pair(region)
+    if fused is None:
+        return None
+    ((operand, _),) = fused.operands
+    return partial_context(fused, "Fused") | {
+        "operand": operand, "texts": {var: text for _, var, text in fused.results},
     }  # fmt: skip
 
 

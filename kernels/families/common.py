@@ -9,7 +9,7 @@ from functools import lru_cache
 from math import prod
 from typing import Literal
 
-from warpsmith.kernels.codegen import ITEM_BYTES
+from warpsmith.kernels.codegen import ITEM_BYTES, extent
 from warpsmith.kernels.device import DeviceModel
 from warpsmith.kernels.family import Invalid
 from warpsmith.kernels.indexing import Expr
@@ -136,12 +136,24 @@ def words(text: str) -> tuple[str, ...]:
 
 
 def bytes_read(region: Region) -> int:
-    """Bytes of all distinct elements read: the largest reach into each buffer."""
-    reach: dict[str, int] = {}
+    """Bytes of all distinct elements read, estimated: several loads of a buffer may each take a part of it (the taps of
+    a window), yet no more than lies between the first and the last element."""
+    groups: dict[str, list[Load]] = {}
     for load in region.loads:
         if load.address is not None:
-            reach[load.buffer] = max(reach.get(load.buffer, 0), load.numel * item_bytes(load))
-    return sum(reach.values())
+            groups.setdefault(load.buffer, []).append(load)
+    return sum(_reach(region, loads) * item_bytes(loads[0]) for loads in groups.values())
+
+
+def _reach(region: Region, loads: list[Load]) -> int:
+    """Elements that loads of one buffer touch."""
+    most, distinct = max(load.numel for load in loads), {load.address: load.numel for load in loads}
+    if len(distinct) == 1:
+        return most
+    sizes = {axis.name: axis.size for axis in (*region.kept, *region.reduced)}
+    bounds = [extent(address_of(load), sizes) for load in loads]
+    span = max(high for _, high in bounds) - min(low for low, _ in bounds) + 1
+    return max(most, min(sum(distinct.values()), span))
 
 
 def bytes_written(region: Region) -> int:
@@ -161,14 +173,15 @@ def bytes_a_point(kept: tuple[Axis, ...], access: Load | Store) -> float:
     touched, points = 0, 0
     for first in {0, total // 3 // WARP * WARP, total * 2 // 3 // WARP * WARP}:
         warp = range(first, min(first + WARP, total))
-        touched += len({address.at(_coordinates(kept, point)) * size // SECTOR for point in warp})
+        touched += len({address.at(place_of(kept, point)) * size // SECTOR for point in warp})
         points += len(warp)
     return SECTOR * touched / points
 
 
-def _coordinates(kept: tuple[Axis, ...], point: int) -> dict[str, int]:
+def place_of(axes: tuple[Axis, ...], point: int) -> dict[str, int]:
+    """The values of axes at a point, which counts along them in row-major order."""
     found = {}
-    for axis in reversed(kept):
+    for axis in reversed(axes):
         point, found[axis.name] = divmod(point, axis.size)
     return found
 

@@ -81,6 +81,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK) ${kernel}(${signature}) {
 //% for store in turned_stores
     __shared__ ${store.storage} tile_${store.label}[TILE_J * PITCH];
 //% endfor
+//% for value in once_values
+    __shared__ ${value.ctype} once_${value.var}[TILE_I];
+//% endfor
 //% for text in constants
     ${text}
 //% endfor
@@ -100,6 +103,36 @@ extern "C" __global__ void __launch_bounds__(BLOCK) ${kernel}(${signature}) {
     if constexpr (BATCHES == 1) {
         constexpr int batch = 0;
 ${fetch(straight, j, i)}
+    }
+//% endif
+
+//% if columns
+    // What does not vary along the operands' axis: all elements of a thread stand at one place along the other one.
+    static_assert(BLOCK * VECTOR % TILE_J == 0, "threads walk tiles in whole rows");
+//% for load in columns
+    Pack<${load.storage}, VECTOR> ld_${load.var};
+//% endfor
+#pragma unroll
+    for (int lane = 0; lane < VECTOR; ++lane) {
+        const Index wanted = first_j + (int)threadIdx.x * VECTOR % TILE_J + lane, ${j.name} = wanted < SIZE_J ? wanted : SIZE_J - 1;
+//% for load in columns
+        ld_${load.var}.v[lane] = ${load.pointer}[${load.address}];
+//% endfor
+    }
+//% endif
+//% if once_values
+    // What does not vary along the results' axis, for each place along the other one.
+    for (int in_i = threadIdx.x; in_i < TILE_I; in_i += BLOCK) {
+        const Index ${i.name} = first_i + in_i < SIZE_I ? first_i + in_i : SIZE_I - 1;
+//% for text in once
+        ${text}
+//% endfor
+//% if once_slot
+        //@slot once
+//% endif
+//% for value in once_values
+        once_${value.var}[in_i] = ${value.var};
+//% endfor
     }
 //% endif
 
@@ -148,6 +181,12 @@ ${fetch(straight, j, i)}
 //% endfor
 //% for load in straight
                 const ${load.ctype} ${load.var} = to_compute(ld_${load.var}[item].v[lane]);
+//% endfor
+//% for load in columns
+                const ${load.ctype} ${load.var} = to_compute(ld_${load.var}.v[lane]);
+//% endfor
+//% for value in once_values
+                const ${value.ctype} ${value.var} = once_${value.var}[in_i];
 //% endfor
                 //@slot body
 //% for store in straight_stores

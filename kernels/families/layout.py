@@ -61,8 +61,8 @@ class LayoutFamily:
     def slots(self, region: AnyRegion, device: DeviceModel) -> tuple[Slot, ...]:
         """The open slots; defaults are the smallest tile, one element at a time, without padding."""
         turn = _turn(region)
-        body = codegen.render_lines(turn.region.post)
-        given = ", ".join(load.var for load in turn.region.loads)
+        body, once = codegen.render_lines(turn.body_lines), codegen.render_lines(turn.once_lines)
+        given = ", ".join([*(load.var for load in turn.region.loads if load not in turn.once), *turn.once_values])
         return (
             Slot("block", "config", "choice", (128, 256, 512), 128, "threads a block"),
             Slot("tile_i", "config", "choice", (16, 32, 64, 128), 16, "tile along the axis of the tensors that turn"),
@@ -74,6 +74,9 @@ class LayoutFamily:
                  "vectors a thread has in flight: all are loaded before the first is used"),
             Slot("body", "compute", "code", (body,), body, "statements for one element: from " + given + " to "
                  + ", ".join(store.var for store in turn.region.stores)),
+            *([Slot("once", "compute", "code", (once,), once, "statements once for each place along i of a tile: from "
+                    + ", ".join(load.var for load in turn.once) + " to " + ", ".join(turn.once_values))]
+              if turn.once_lines else []),
         )  # fmt: skip
 
     def check(self, region: AnyRegion, device: DeviceModel, values: Values) -> Invalid | None:
@@ -137,7 +140,7 @@ class LayoutFamily:
         """Cost-model inputs of the one launch."""
         turn, vector, items = _turn(region), int(values["vector"]), int(values["items"])
         tile_i, tile_j = int(values["tile_i"]), int(values["tile_j"])
-        blocks, total, post = _blocks(turn, values), turn.region.kept_size, turn.region.post
+        blocks, total, post = _blocks(turn, values), turn.region.kept_size, turn.body_lines
         points = blocks * tile_i * tile_j
         whole = tile_i * tile_j == int(values["block"]) * vector * items
         held = (*turn.turned, *turn.straight) if whole else turn.turned
@@ -145,20 +148,29 @@ class LayoutFamily:
         ragged = sum(requested(turn, store, run) - total * common.item_bytes(store) for store, run in runs.items())
         accesses: tuple[Load | Store, ...] = (*turn.turned, *turn.straight, *turn.region.stores)
         packs = sum(points // (vector if packable(turn, one, vector) else 1) for one in accesses)
-        special = common.special_ops(post) * points
+        special, places = common.special_ops(post) * points, blocks * tile_i
+        special += common.special_ops(turn.once_lines) * places
+        threads = blocks * int(values["block"]) * vector
+        special -= common.special_ops(turn.column_lines) * max(0, points - threads)
+        columns = common.instructions(turn.column_lines)
+        lines = (common.instructions(post) - columns) * points + columns * threads
         return (
             LaunchFeatures(
                 kernel=KERNEL, blocks=blocks, threads=int(values["block"]), registers=_registers(turn, values),
                 shared_bytes=_shared(turn, values), dram_read=common.bytes_read(turn.region),
                 dram_written=common.bytes_written(turn.region),
                 l2_read=ragged + sum(requested(turn, load, tile_i) for load in turn.turned)
-                + sum(requested(turn, load, tile_j) for load in turn.straight),
+                + sum(requested(turn, load, tile_j) for load in turn.straight)
+                + sum(places * common.item_bytes(load) for load in turn.once)
+                + sum(threads * common.item_bytes(load) for load in turn.columns),
                 shared_traffic=points // 32 // vector * _WAVEFRONT * sum(
                     sum(wavefronts(common.item_bytes(one), tile_i, tile_j, int(values["pad"]), vector))
                     for one in turn.staged
                 ),
                 flops=sum(line.flops for line in post) * total, special_ops=special,
-                instructions=4 * packs + (2 * len(turn.staged) + common.instructions(post) + 1) * points,
+                instructions=4 * packs + (2 * len(turn.staged) + len(turn.once_values) + 1) * points + lines
+                + 8 * len(turn.columns) * threads
+                + (8 * len(turn.once) + common.instructions(turn.once_lines)) * places,
                 bytes_in_flight=vector * items * sum(common.item_bytes(load) for load in held),
                 barriers=2 if turn.turned_stores else 1, sweeps=1 if whole or not turn.straight else 2,
                 independent=min(4, vector * items),
@@ -204,13 +216,15 @@ def _blocks(turn: Turn, values: Values) -> int:
 
 def _shared(turn: Turn, values: Values) -> int:
     places = int(values["tile_j"]) * (int(values["tile_i"]) + int(values["pad"]))
-    return sum(-(-places * common.item_bytes(one) // 16) * 16 for one in turn.staged)
+    once = 8 * int(values["tile_i"]) * len(turn.once_values)
+    return once + sum(-(-places * common.item_bytes(one) // 16) * 16 for one in turn.staged)
 
 
 def _registers(turn: Turn, values: Values) -> int:
     elements = int(values["vector"]) * int(values["items"])
     held = elements * sum(max(1, common.item_bytes(load) // 4) for load in (*turn.turned, *turn.straight))
-    return 24 + held + common.live_values(turn.region.post, [store.var for store in turn.region.stores])
+    held += int(values["vector"]) * (len(turn.columns) + len(turn.column_lines) // 2)
+    return 24 + held + common.live_values(turn.body_lines, [store.var for store in turn.region.stores])
 
 
 def _context(turn: Turn) -> dict[str, object]:
@@ -221,7 +235,7 @@ def _context(turn: Turn) -> dict[str, object]:
     turned = [_load_context(turn, load, names, index) for load in turn.turned]
     straight = [_load_context(turn, load, names, index) for load in turn.straight]
     stores = [_operand(turn, store, names, index, f"result{place}") for place, store in enumerate(region.stores)]
-    operands = [*turned, *straight, *stores]
+    operands, types = [*turned, *straight, *stores], codegen.value_ctypes(region)
     return {
         "operators": ", ".join(region.source_ops) or "pointwise",
         "prelude": codegen.prelude("memory", lines=region.post),
@@ -236,6 +250,10 @@ def _context(turn: Turn) -> dict[str, object]:
         "operands": operands,
         "turned": turned,
         "straight": straight,
+        "columns": [_load_context(turn, load, names, index) for load in turn.columns],
+        "once": [codegen.load_line(load, names, index) for load in turn.once],
+        "once_slot": bool(turn.once_lines),
+        "once_values": [{"var": name, "ctype": types[name]} for name in turn.once_values],
         "turned_stores": [stores[region.stores.index(store)] for store in turn.turned_stores],
         "straight_stores": [stores[region.stores.index(store)] for store in turn.straight_stores],
     }

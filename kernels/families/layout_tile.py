@@ -9,7 +9,7 @@ from functools import lru_cache
 from warpsmith.kernels.families import common
 from warpsmith.kernels.families.common import SECTOR, WARP
 from warpsmith.kernels.indexing import Algebra
-from warpsmith.kernels.region import Axis, Load, Region, Store
+from warpsmith.kernels.region import Axis, Line, Load, Region, Store
 
 _BANKS = 32
 
@@ -30,6 +30,44 @@ class Turn:
     turned_stores: tuple[Store, ...]
     """Results that are contiguous along `i`: they go through shared memory too."""
     straight_stores: tuple[Store, ...]
+    once: tuple[Load, ...]
+    """Operands that do not vary along `j`: what normalises a channel, for instance."""
+
+    columns: tuple[Load, ...]
+    """Operands that do not vary along `i`. All elements of a thread stand at one place along `j`."""
+
+    @property
+    def once_lines(self) -> tuple[Line, ...]:
+        """Statements over the operands `once` alone: a block computes them once for each place along `i`."""
+        return self._over(self.once)
+
+    @property
+    def column_lines(self) -> tuple[Line, ...]:
+        """Statements over `columns` alone: a compiler sees that they are the same for all elements of a thread."""
+        return self._over(self.columns)
+
+    def _over(self, loads: tuple[Load, ...]) -> tuple[Line, ...]:
+        known, fixed = {load.var for load in loads}, {load.var for load in self.fixed}
+        found: list[Line] = []
+        for line in self.region.post:
+            used = set(line.uses) - fixed
+            if used and used <= known and not line.uses_axes:
+                known.add(line.var)
+                found.append(line)
+        return tuple(found)
+
+    @property
+    def body_lines(self) -> tuple[Line, ...]:
+        """The other statements, one element at a time."""
+        once = self.once_lines
+        return tuple(line for line in self.region.post if line not in once)
+
+    @property
+    def once_values(self) -> tuple[str, ...]:
+        """What is known once for each place along `i` and read by the other statements or stored."""
+        read = {name for line in self.body_lines for name in line.uses} | {store.var for store in self.region.stores}
+        known = [*(load.var for load in self.once), *(line.var for line in self.once_lines)]
+        return tuple(name for name in known if name in read)
 
     @property
     def staged(self) -> tuple[Load | Store, ...]:
@@ -87,9 +125,16 @@ def turn_of(region: Region) -> Turn | None:
     turned_stores = tuple(store for store in region.stores if turns(store, i, j))
     straight_stores = tuple(store for store in region.stores if store not in turned_stores)
     varying = [load for load in region.loads if load.predicate or (load.address is not None and load.address.terms)]
-    straight = tuple(load for load in varying if load not in turned)
+    others = [load for load in varying if load not in turned]
+    once = tuple(load for load in others if load.predicate is None and j.name not in common.address_of(load).axes)
+    columns = tuple(
+        load
+        for load in others
+        if load.predicate is None and load not in once and i.name not in common.address_of(load).axes
+    )
+    straight = tuple(load for load in others if load not in (*once, *columns))
     fixed = tuple(load for load in region.loads if load not in varying)
-    return Turn(region, i, j, turned, straight, fixed, turned_stores, straight_stores)
+    return Turn(region, i, j, turned, straight, fixed, turned_stores, straight_stores, once, columns)
 
 
 def _with_long_tiles(region: Region, i: Axis) -> tuple[Region, Axis]:
@@ -171,12 +216,12 @@ def wavefronts(size: int, tile_i: int, tile_j: int, pad: int, vector: int) -> tu
     fills, reads = 0, 0
     for lane in range(vector):
         places = [thread * vector for thread in range(WARP)]
-        fills += _conflicts([place // tile_i * pitch + place % tile_i + lane for place in places], size)
-        reads += _conflicts([(place % tile_j + lane) * pitch + place // tile_j for place in places], size)
+        fills += conflicts([place // tile_i * pitch + place % tile_i + lane for place in places], size)
+        reads += conflicts([(place % tile_j + lane) * pitch + place // tile_j for place in places], size)
     return fills, reads
 
 
-def _conflicts(places: list[int], size: int) -> int:
+def conflicts(places: list[int], size: int) -> int:
     """Wavefronts of one access of a warp: words that share a bank are served one after the other."""
     group = WARP if size <= 4 else WARP * 4 // size
     total = 0

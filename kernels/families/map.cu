@@ -10,6 +10,7 @@ constexpr long long TOTAL = ${total}LL;
 constexpr int TILE = BLOCK * ITEMS * VECTOR;
 constexpr long long TILES = (TOTAL + TILE - 1) / TILE;
 constexpr bool ROWS_OF_VECTORS = ${row}LL % VECTOR == 0;  // no vector then crosses the innermost axis
+constexpr bool SAME_COLUMN = BLOCK * VECTOR % ${row}LL == 0;  // all items of a thread are at one place along that axis
 
 // Where each operand lies. FLAT: at the point's own number plus START. REGULAR: STRIDE apart along the innermost
 // axis. PACKED: a vector of it is contiguous and aligned if the pointer is.
@@ -90,14 +91,14 @@ extern "C" __global__ void __launch_bounds__(BLOCK) ${kernel}(${signature}) {
         const long long base = tile * TILE;
         const bool whole = packed && base + TILE <= TOTAL;
 //% for load in loads
-        Pack<${load.storage}, VECTOR> ld_${load.var}[ITEMS];
+        Pack<${load.storage}, VECTOR> ld_${load.var}[${load.count}];
 //% endfor
         if (whole) {
 #pragma unroll
             for (int item = 0; item < ITEMS; ++item) {
                 const int offset = (item * BLOCK + (int)threadIdx.x) * VECTOR;
 //% for load in loads
-                ld_${load.var}[item] = read<${load.at}, ${load.hint}>(${load.pointer}, base, offset, ${load.fill});
+                ${load.once}ld_${load.var}[item] = read<${load.at}, ${load.hint}>(${load.pointer}, base, offset, ${load.fill});
 //% endfor
             }
         } else {
@@ -105,7 +106,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) ${kernel}(${signature}) {
             for (int item = 0; item < ITEMS; ++item) {
                 const int offset = (item * BLOCK + (int)threadIdx.x) * VECTOR;
 //% for load in loads
-                ld_${load.var}[item] = read_edge<${load.at}>(${load.pointer}, base, offset, ${load.fill});
+                ${load.once}ld_${load.var}[item] = read_edge<${load.at}>(${load.pointer}, base, offset, ${load.fill});
 //% endfor
             }
         }
@@ -120,7 +121,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) ${kernel}(${signature}) {
                 ${text}
 //% endfor
 //% for load in loads
-                const ${load.ctype} ${load.var} = to_compute(ld_${load.var}[item].v[lane]);
+                const ${load.ctype} ${load.var} = to_compute(ld_${load.var}[${load.which}].v[lane]);
 //% endfor
                 //@slot body
 //% for store in stores

@@ -12,7 +12,7 @@ from warpsmith.kernels.families import common
 from warpsmith.kernels.family import Invalid, LaunchFeatures
 from warpsmith.kernels.indexing import Expr
 from warpsmith.kernels.records import Candidate, KernelStep, LaunchPlan
-from warpsmith.kernels.region import Load, Region, Store
+from warpsmith.kernels.region import Line, Load, Region, Store
 from warpsmith.kernels.slots import Slot, Values
 
 KERNEL = "map_kernel"
@@ -53,6 +53,18 @@ def packable(region: Region, access: Load | Store, width: int) -> bool:
     if way.stride != 1 or region.kept[-1].size % width:
         return False
     return common.divisible(way.expr, region.kept[-1].name, width)
+
+
+def is_column(region: Region, load: Load) -> bool:
+    """Whether a load depends on the place along the innermost axis alone: what normalises channels, for instance."""
+    if load.address is None or load.predicate is not None or len(region.kept) < 2:
+        return False
+    return load.address.axes == {region.kept[-1].name}
+
+
+def same_column(region: Region, values: Values) -> bool:
+    """Whether all items of a thread are at one place along the innermost axis."""
+    return bool(region.kept) and int(values["block"]) * int(values["vector"]) % region.kept[-1].size == 0
 
 
 class MapFamily:
@@ -102,7 +114,7 @@ class MapFamily:
         if values["load_hint"] != "default" and values["store_hint"] == "default":
             message = "a load hint spares the cache for nothing while the results fill it"
             return Invalid(("load_hint", "store_hint"), "shape", message)
-        registers = self._registers(region, vector * items)
+        registers = self._registers(region, values)
         return (
             common.check_threads(block, ("block",))
             or self._check_resident(device, block, _BLOCKS_PER_SM[str(values["grid"])])
@@ -150,36 +162,41 @@ class MapFamily:
         """Cost-model inputs of the one launch."""
         region = _map(region)
         total, vector, items = region.kept_size, int(values["vector"]), int(values["items"])
-        special = common.special_ops(region.post) * total
+        once, columns = self._once(region, values), self._columns(region, values)
+        special = (common.special_ops(region.post) - common.special_ops(once)) * total
+        special += common.special_ops(once) * total // items
+        shared = common.instructions(once)
+        lines = (common.instructions(region.post) - shared) * total + shared * total // items
         plain = values["load_hint"] == "default"
-        requested, accesses, in_flight, again = 0, 0, 0, 0
+        requested, accesses, in_flight, again, beyond = 0, 0, 0, 0, 0
         for load in region.loads:
             if load.address is None or not load.address.terms:
                 continue
             size = common.item_bytes(load)
-            step = _step(region, load)
+            step = _step(region, load) / (items if load in columns else 1)
             requested += int(total * step)
             if _reach(region, load) * (step + common.bytes_written(region) / total) > device.l2_bytes:
                 again += max(0, int(total * step) - load.numel * size)
-            accesses += total // (vector if packable(region, load, vector) else 1)
-            in_flight += vector * items * size
+            accesses += total // (vector if packable(region, load, vector) else 1) // (items if load in columns else 1)
+            in_flight += vector * (1 if load in columns else items) * size
         for store in region.stores:
             accesses += total // (vector if packable(region, store, vector) else 1)
-            requested += int(total * max(0.0, _step(region, store) - common.item_bytes(store)))
+            # Sectors written in part take the time of whole ones, as measured for rows (`row_cost`).
+            beyond += int(total * max(0.0, _step(region, store) - common.item_bytes(store)))
         return (
             LaunchFeatures(
                 kernel=KERNEL,
                 blocks=self._blocks(region, device, values),
                 threads=int(values["block"]),
-                registers=self._registers(region, vector * items),
+                registers=self._registers(region, values),
                 shared_bytes=0,
                 dram_read=int((common.bytes_read(region) + again) * (1.0 if plain else common.HINTED_READ)),
-                dram_written=common.bytes_written(region),
+                dram_written=common.bytes_written(region) + beyond,
                 l2_read=requested,
                 shared_traffic=0,
                 flops=sum(line.flops for line in region.post) * total,
                 special_ops=special,
-                instructions=3 * accesses + (common.instructions(region.post) + 1) * total,
+                instructions=3 * accesses + lines + total,
                 bytes_in_flight=in_flight,
                 barriers=0,
             ),
@@ -192,9 +209,26 @@ class MapFamily:
         message = f"{threads} threads a multiprocessor: must be half to all of its {device.threads_per_sm}"
         return Invalid(("grid", "block"), "grid", message)
 
-    def _registers(self, region: Region, elements: int) -> int:
+    def _columns(self, region: Region, values: Values) -> tuple[Load, ...]:
+        """Loads that a thread reads once for all of its items."""
+        columns = tuple(load for load in region.loads if is_column(region, load))
+        return columns if same_column(region, values) else ()
+
+    def _once(self, region: Region, values: Values) -> list[Line]:
+        """Statements over such loads alone: a compiler sees that they are the same for all items."""
+        known = {load.var for load in self._columns(region, values)}
+        found: list[Line] = []
+        for line in region.post:
+            if known and line.uses and not line.uses_axes and known.issuperset(line.uses):
+                known.add(line.var)
+                found.append(line)
+        return found
+
+    def _registers(self, region: Region, values: Values) -> int:
         varying = [load for load in region.loads if load.address is not None and load.address.terms]
-        held = elements * sum(max(1, common.item_bytes(load) // 4) for load in varying)
+        vector, columns = int(values["vector"]), self._columns(region, values)
+        counts = {load: vector * (1 if load in columns else int(values["items"])) for load in varying}
+        held = sum(count * max(1, common.item_bytes(load) // 4) for load, count in counts.items())
         return 14 + held + common.live_values(region.post, [store.var for store in region.stores])
 
     def _tiles(self, region: Region, values: Values) -> int:
@@ -290,7 +324,11 @@ def _operand_context(
 def _load_context(region: Region, load: Load, names: dict[str, str], index: str) -> dict[str, object]:
     streamed = load.numel >= region.kept_size
     storage = codegen.STORAGE_TYPES[load.dtype]
+    column = is_column(region, load)
     return _operand_context(region, load, names, index, load.var) | {
+        "count": "SAME_COLUMN ? 1 : ITEMS" if column else "ITEMS",
+        "which": "SAME_COLUMN ? 0 : item" if column else "item",
+        "once": "if (item == 0 || !SAME_COLUMN) " if column else "",
         "ctype": codegen.compute_ctype(load),
         "hint": "LOAD_HINT" if streamed else "hint_default",
         "fill": f"Storage<{storage}>::of({load.fill})",

@@ -10,6 +10,7 @@ from warpsmith.kernels.families.composer import ComposerFamily
 from warpsmith.kernels.families.gemm import GemmFamily
 from warpsmith.kernels.families.global_reduce import GlobalReduceFamily
 from warpsmith.kernels.families.layout import LayoutFamily
+from warpsmith.kernels.families.layout_reduce import LayoutReduceFamily
 from warpsmith.kernels.families.map import MapFamily
 from warpsmith.kernels.families.rewritten import JOINT, RewrittenFamily
 from warpsmith.kernels.families.row import RowFamily
@@ -23,6 +24,7 @@ from warpsmith.kernels.rewrites.registry import are_rewrites
 from warpsmith.kernels.slot_text import MAX_CHARACTERS
 
 FAMILIES: tuple[Family, ...] = (
+    LayoutReduceFamily(),
     LayoutFamily(),
     MapFamily(),
     RowFamily(),

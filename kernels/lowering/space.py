@@ -254,8 +254,12 @@ class _Builder:
 
 
 def output_strides(graph: OpGraph, position: int) -> tuple[int, ...]:
-    """Strides in which an output is written: its spec's own where they are dense, else row-major."""
-    spec = graph.spec(graph.outputs[position].name)
+    """Strides in which an output is written: its spec's own where they are dense or lie within a larger tensor, else
+    row-major."""
+    name = graph.outputs[position].name
+    spec = graph.spec(name)
+    if name in graph.placed:
+        return spec.strides
     expected = 1
     for stride, size in sorted((s, n) for s, n in zip(spec.strides, spec.shape, strict=True) if n > 1):
         if stride != expected:

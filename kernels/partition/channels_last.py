@@ -70,7 +70,7 @@ def channels_last(graph: OpGraph) -> ChannelsLast | None:
     turns = _Turns(graph, reached, reached - outputs, outputs, read)
     for node in graph.nodes:
         turns.take(node)
-    graph, pools = _with_written_out_pools(turns.made(), reached)
+    graph, pools = with_written_out_pools(turns.made(), reached)
     weights = frozenset(turns.weights) | graph.load_time
     return ChannelsLast(graph, frozenset(turns.turned), weights, frozenset(pools))
 
@@ -96,7 +96,7 @@ def _joined(graph: OpGraph, live: Sequence[OpNode], dense: Sequence[str]) -> set
     return reached
 
 
-def _with_written_out_pools(graph: OpGraph, reached: set[str]) -> tuple[OpGraph, list[str]]:
+def with_written_out_pools(graph: OpGraph, reached: set[str]) -> tuple[OpGraph, list[str]]:
     """The graph with poolings tap by tap where they see what is channels last, and their names."""
     live = live_nodes(graph)
     pools, seen = [], _seen_through(live, reached)

@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from warpsmith.kernels.composite import Composite, Kernel, KernelPart, Layout, LibraryPart, Part
 from warpsmith.kernels.costs import flops_by_unit
 from warpsmith.kernels.device import DeviceModel
 from warpsmith.kernels.errors import NotYetError
+from warpsmith.kernels.families.registry import family_named
 from warpsmith.kernels.indexing import row_major
 from warpsmith.kernels.library import leaves_its_result
-from warpsmith.kernels.lowering.lower import live_nodes, lower
-from warpsmith.kernels.lowering.scan import with_exclusive_scans
+from warpsmith.kernels.lowering.lower import lower
 from warpsmith.kernels.opgraph import ITEM_BYTES, GraphInput, NodeRef, OpGraph, OpNode, TensorSpec
 from warpsmith.kernels.partition.anchors import library_step
-from warpsmith.kernels.partition.biases import with_split_biases
-from warpsmith.kernels.partition.channels_last import channels_last, is_channels_last
+from warpsmith.kernels.partition.channels_last import is_channels_last
 from warpsmith.kernels.partition.convolved import convolved
 from warpsmith.kernels.partition.fuse import Fusion, Group
 from warpsmith.kernels.partition.price import Prices, canonical
-from warpsmith.kernels.partition.relus import with_cut_convolutions
 from warpsmith.kernels.partition.scratch import Scratch, Tenant, assigned
-from warpsmith.kernels.partition.slices import laid_out, node_of, operands_of, stored_leaf
+from warpsmith.kernels.partition.slices import node_of, operands_of, stored_leaf
+from warpsmith.kernels.partition.ways import Laid, laid_ways
 from warpsmith.kernels.partition.windows import window_of
 from warpsmith.kernels.records import Buffer, LibraryStep, View
 from warpsmith.kernels.region import OneRegion
+from warpsmith.kernels.rewrites.choose import least_us
 
 _OPEN_KERNELS = 4
 """Kernels whose slots are open, the dearest ones."""
+_LAYOUTS: tuple[Layout, ...] = ("contiguous", "channels_last")
 _OPEN_SHARE = 0.02
 """Share of the own kernels' estimate from which a kernel's slots matter."""
 
@@ -36,7 +37,7 @@ _OPEN_SHARE = 0.02
 def compose(graph: OpGraph, device: DeviceModel) -> Composite:
     """The graph as kernels and library calls, cut where the model's estimate is least. Raises NotYetError naming the
     node that neither a region nor a library computes."""
-    return _composed(_contiguous(graph, Prices(device)))
+    return _cheapest(laid_ways(graph, Prices(device), "contiguous"), device)
 
 
 def composites(graph: OpGraph, device: DeviceModel) -> list[Composite]:
@@ -45,9 +46,10 @@ def composites(graph: OpGraph, device: DeviceModel) -> list[Composite]:
     prices = Prices(device)
     found: list[Composite] = []
     refusal: NotYetError | None = None
-    for laid in (_contiguous(graph, prices), _channels_last(graph, prices)):
+    for layout in _LAYOUTS:
         try:
-            found += [] if laid is None else [_composed(laid)]
+            ways = laid_ways(graph, prices, layout)
+            found += [_cheapest(ways, device)] if ways else []
         except NotYetError as error:
             refusal = refusal or error
     if not found:
@@ -59,47 +61,48 @@ def composites(graph: OpGraph, device: DeviceModel) -> list[Composite]:
 def recomposed(graph: OpGraph, device: DeviceModel, like: Composite) -> Composite:
     """The graph at other sizes, cut as another composite and by the same families. Raises NotYetError where that is not
     possible."""
-    prices = Prices(device)
-    laid = _contiguous(graph, prices) if like.layout == "contiguous" else _channels_last(graph, prices)
-    if laid is None:
+    ways = laid_ways(graph, Prices(device), like.layout)
+    if not ways:
         raise NotYetError("the graph has no dense convolution at this size")
+    refusal: NotYetError | None = None
+    for laid in ways:
+        try:
+            return _recomposed(laid, like)
+        except NotYetError as error:
+            refusal = refusal or error
+    assert refusal is not None
+    raise refusal
+
+
+def _recomposed(laid: Laid, like: Composite) -> Composite:
     groups = laid.fusion.cut_like(like.cuts)
     found = _Composer(laid, _ordered(laid.fusion, groups)).composite(like)
     if [_made_by(part) for part in found.parts] != [_made_by(part) for part in like.parts]:
         raise NotYetError("parts that share a kernel differ at this size")
+    for kernel in found.kernels:
+        reason = family_named(kernel.family).refuse(kernel.region)
+        if reason is not None:
+            raise NotYetError(f"the {kernel.family} family does not compute a part at this size: {reason}")
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Laid:
-    """A graph in one layout, about to be cut."""
-
-    fusion: Fusion
-    layout: Layout
-    weights: frozenset[str] = frozenset()
-    """Nodes that turn parameters, and others that are made when those are loaded."""
-
-
-def _contiguous(graph: OpGraph, prices: Prices) -> _Laid:
-    laid = laid_out(_split(graph))
-    return _Laid(Fusion(laid, prices, live_nodes(laid)), "contiguous", graph.load_time)
-
-
-def _channels_last(graph: OpGraph, prices: Prices) -> _Laid | None:
-    """None where no convolution gains by it."""
-    turned = channels_last(_split(graph))
-    if turned is None:
-        return None
-    laid = with_cut_convolutions(laid_out(turned.graph, turned.turned))
-    fusion = Fusion(laid, prices, live_nodes(laid), begin_stored=turned.pools)
-    return _Laid(fusion, "channels_last", turned.weights | laid.load_time)
+def _cheapest(ways: Sequence[Laid], device: DeviceModel) -> Composite:
+    """The composite of least estimate. Raises NotYetError where there is none."""
+    found: list[Composite] = []
+    refusal: NotYetError | None = None
+    for laid in ways:
+        try:
+            found.append(composed(laid))
+        except NotYetError as error:
+            refusal = refusal or error
+    if not found:
+        assert refusal is not None
+        raise refusal
+    return min(found, key=lambda whole: least_us([whole], device)) if len(found) > 1 else found[0]
 
 
-def _split(graph: OpGraph) -> OpGraph:
-    return with_split_biases(with_exclusive_scans(graph))
-
-
-def _composed(laid: _Laid) -> Composite:
+def composed(laid: Laid) -> Composite:
+    """The graph of one way, cut where the model's estimate is least. Raises NotYetError."""
     groups = laid.fusion.run()
     return _Composer(laid, _ordered(laid.fusion, groups)).composite()
 
@@ -165,7 +168,7 @@ def _ordered(fusion: Fusion, groups: list[Group]) -> list[_Item]:
 class _Composer:
     """Names what the parts of one fusion read and write."""
 
-    laid: _Laid
+    laid: Laid
     order: list[_Item]
     regions: dict[OneRegion, int] = field(default_factory=dict)
     """Distinct ones, numbered."""
@@ -186,7 +189,7 @@ class _Composer:
         scratch = self._place()
         self.views = dict(scratch.views) | self._in_place()
         self.view_names = {view: name for name, view in reversed(self.views.items())}
-        parts: list[Part] = [self._part(item) for item in self.order]
+        parts: list[Part] = [self._part(item) for item in self.order if self.laid.wholes.isdisjoint(_made(item))]
         parts += self._copies()
         graph = self.fusion.graph
         return Composite(
@@ -212,9 +215,10 @@ class _Composer:
         for number, base in enumerate(self.fusion.in_place.values()):
             self.names[base] = f"r{number}"
         last = {name: place for place, item in enumerate(self.order) for name in _read(self.fusion, item)}
+        begun = self._begun()
         tenants: list[Tenant] = []
         for place, item in enumerate(self.order):
-            for name in (name for name in _made(item) if name not in self.names):
+            for name in (name for name in _made(item) if name not in self.names and name not in self.laid.pieces):
                 self.names[name] = f"t{len(tenants) + len(self.results)}"
                 spec = graph.spec(name)
                 if isinstance(item, OpNode) and _stays(item):
@@ -224,10 +228,33 @@ class _Composer:
                     )  # fmt: skip
                     continue
                 # What is made at load time is there before the first part and after the last one.
-                lives = (-1, len(self.order)) if self._at_load_time(item) else (place, last.get(name, place))
+                lives = (begun.get(name, place), last.get(name, place))
+                lives = (-1, len(self.order)) if self._at_load_time(item) else lives
                 tenants.append(Tenant(self.names[name], spec, *lives))
         scratch = assigned(tenants)
-        return replace(scratch, buffers=scratch.buffers | self.results)
+        views = scratch.views | self._pieces(scratch.views)
+        return replace(scratch, buffers=scratch.buffers | self.results, views=views)
+
+    def _begun(self) -> dict[str, int]:
+        """The place of the first part that writes a piece, by the name of what it is a piece of."""
+        found: dict[str, int] = {}
+        for place, item in enumerate(self.order):
+            for piece in (self.laid.pieces[name] for name in _made(item) if name in self.laid.pieces):
+                found.setdefault(piece.whole, place)
+        return found
+
+    def _pieces(self, views: Mapping[str, View]) -> dict[str, View]:
+        """Where pieces lie: windows on what they are pieces of, which may be a window itself."""
+        found: dict[str, View] = {}
+        for number, (name, piece) in enumerate(self.laid.pieces.items()):
+            spec, whole = self.fusion.graph.spec(name), self.names[piece.whole]
+            under = views.get(whole)
+            self.names[name] = f"p{number}"
+            found[f"p{number}"] = View(
+                of=under.of if under else whole, shape=spec.shape, strides=spec.strides,
+                offset=piece.start * spec.strides[piece.dim] + (under.offset if under else 0),
+            )  # fmt: skip
+        return found
 
     def _in_place(self) -> dict[str, View]:
         """Results of libraries that lie in outputs of another shape."""

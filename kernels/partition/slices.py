@@ -71,7 +71,7 @@ def sliced(graph: OpGraph, outputs: Sequence[str], stored: Collection[str]) -> O
     nodes = tuple(kept[::-1])
     return OpGraph(
         inputs, nodes, tuple(NodeRef(name) for name in outputs), graph.input_count,
-        {node.name: node for node in nodes},
+        {node.name: node for node in nodes}, placed=graph.placed,
     )  # fmt: skip
 
 

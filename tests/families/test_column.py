@@ -75,6 +75,30 @@ def test_registers_and_streaming_agree(compiler, spec_of):
             assert_computes(compiler, case, spec.emit({"residency": residency, "split": split, "vector": 2}))
 
 
+@pytest.mark.parametrize("split", [1, 4])
+def test_two_rounds_in_one_sweep_give_the_same(split, compiler, spec_of):
+    moments = regions.layer_norm(random(2, 37, 9), [1], affine=False)
+    shifted = regions.layer_norm(random(2, 37, 8) + 1000, [1], affine=False)
+    nan = random(3, 20, 7)
+    nan[1, 5, 3], nan[2, :, 1] = float("nan"), float("-inf")
+    for case in (moments, shifted, regions.softmax(nan, 1)):
+        spec = spec_of(FAMILY, case.region)
+        values = {"passes": "online", "split": split, "unroll": 2, "accumulators": "unrolled"}
+        assert spec.check(values | {"residency": "registers", "unroll": 1, "accumulators": "one"}) is not None
+        loose = regions.Case(case.name, case.region, case.inputs, case.expected, 1e-3 if case is shifted else 5e-5)
+        assert_computes(compiler, loose, spec.emit(values), poison=0xFF)
+
+
+def test_two_sweeps_over_what_l2_does_not_hold_become_one(spec_of):
+    for rows, passes in ((15876, "online"), (48, None)):
+        x = torch.empty(128, rows, 128, device="meta")
+        spec = spec_of(FAMILY, regions.layer_norm(x, [1], affine=False).region)
+        values = spec.sensible()
+        assert values.get("passes", "rounds") == (passes or "rounds")
+        (features,) = spec.features(values)
+        assert features.dram_read < 2.1 * 4 * x.numel()
+
+
 def test_code_slots_override_the_lowering(compiler, spec_of):
     case = regions.mean(random(2, 12, 8), [1])
     spec = spec_of(FAMILY, case.region)

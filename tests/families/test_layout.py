@@ -251,6 +251,49 @@ def interleaved(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
     return (x.unflatten(1, (2, -1)) * scale[0, 0]).permute(0, 2, 3, 4, 1).flatten(3).contiguous()
 
 
+def normalised(x: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """What an instance norm does with its statistics, by sample and channel, and a weight by channel."""
+    scaled = (x - mean[..., None]) * torch.rsqrt(variance[..., None] + 1e-5)
+    return (scaled * weight[:, None]).contiguous()
+
+
+def test_what_depends_on_the_channel_alone_is_computed_once_a_tile(compiler, tmp_path):
+    x, rows = random(2, 75, 70).transpose(1, 2), [random(2, 70), random(2, 70, seed=1).square(), random(70)]
+    region = lower(capture(live_problem(normalised, [x, *rows], folder=tmp_path)))
+    turn = turn_of(region)
+    assert turn is not None
+    assert len(turn.once) == 3
+    assert len(turn.once_lines) == 2
+    case = regions.Case("normalised", region, dict(zip(("in0", "in1", "in2", "in3"), (x, *rows), strict=True)),
+                        {"out0": normalised(x, *rows)})  # fmt: skip
+    spec = spec_for(FAMILY, region, DEVICE)
+    for values in (spec.sensible(), {"tile_i": 16, "items": 2, "once": "\n".join([
+        "// by another root", str(spec.naive["once"]).replace("rsqrtf(", "1.0f / sqrtf("),
+    ])}):  # fmt: skip
+        assert_computes(compiler, case, spec.emit(values))
+    (features,) = spec.features({"tile_j": 64, "items": 4})
+    assert features.special_ops == 2 * 2 * -(-70 // 16) * 16, "one root for each channel and each of two tiles"
+
+
+def turned_and_scaled(x: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor) -> torch.Tensor:
+    """Channels first to last, normalised by channel: what does not vary along the operands' axis."""
+    return (x.transpose(1, 2) - mean).mul(torch.rsqrt(variance[:, None] + 1e-5)).contiguous()
+
+
+@pytest.mark.parametrize("channels", [67, 40])
+def test_all_elements_of_a_thread_stand_at_one_channel(channels, compiler, tmp_path):
+    given = [random(2, channels, 75), random(channels), random(2, channels, seed=1).square()]
+    region = lower(capture(live_problem(turned_and_scaled, given, folder=tmp_path)))
+    turn = turn_of(region)
+    assert turn is not None
+    assert (len(turn.columns), len(turn.column_lines), turn.straight) == (2, 2, ())
+    inputs = {f"in{place}": tensor for place, tensor in enumerate(given)}
+    case = regions.Case("turned_and_scaled", region, inputs, {"out0": turned_and_scaled(*given)})
+    spec = spec_for(FAMILY, region, DEVICE)
+    assert_computes(compiler, case, spec.emit(spec.sensible()), shift=True)
+    assert_computes(compiler, case, spec.emit({"vector": 4, "tile_i": 32, "tile_j": 64}), poison=0xFF)
+
+
 @pytest.mark.parametrize("function", [grouped, interleaved])
 def test_short_axes_are_joined_with_those_beside_them(function, compiler, tmp_path):
     x = random(2, 32, 5, 40).to(memory_format=torch.channels_last)

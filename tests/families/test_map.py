@@ -151,6 +151,21 @@ def test_features_count_bytes_and_blocks(spec_of):
     assert features.bytes_in_flight == 2 * 2 * 16
 
 
+def test_items_at_one_place_along_rows_share_what_depends_on_it_alone(compiler, spec_of):
+    """8 items of 128 threads begin at the same of 64 columns, with a tail; 384 columns are no power of two."""
+    case = regions.scaled_add(random(1100, 64), random(64), 2.0)
+    spec = spec_of(FAMILY, case.region)
+    values = {"block": 128, "vector": 2, "items": 8}
+    assert_computes(compiler, case, spec.emit(values), poison=0xFF)
+    assert_computes(compiler, case, spec.emit(values | {"grid": "persistent_8"}), shift=True)
+    (shared,) = spec.features(values)
+    wide = spec_of(FAMILY, regions.scaled_add(random(100, 384), random(384), 2.0).region)
+    (apart,) = wide.features(values)
+    assert shared.l2_read == 4 * (1100 * 64 + 1100 * 64 // 8)
+    assert apart.l2_read == 2 * 4 * 100 * 384
+    assert shared.registers < apart.registers
+
+
 def test_sampled_combinations_compile_without_spills(compiler, spec_of, covering):
     spec = spec_of(FAMILY, regions.scaled_add(random(64, 64), random(64), 1.0).region)
     assert_compile_cleanly(compiler, spec, covering(spec, 2))
