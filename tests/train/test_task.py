@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 
 import pytest
 
+from warpsmith.rl.train.held_out import expected_best
 from warpsmith.rl.train.sampler import turns
 from warpsmith.rl.train.task import Scored, group_relative, judged, winners
 
@@ -47,3 +49,10 @@ def test_every_task_has_its_turn_before_any_has_a_second_one() -> None:
     orders = {tuple(at for k in range(5 * i, 5 * i + 5) for at in turns(10, k, 2, seed=3)) for i in range(4)}
     assert len(orders) == 4
     assert turns(10, 3, 4, seed=0) == turns(10, 3, 4, seed=0) != turns(10, 3, 4, seed=1)
+
+
+def test_the_expected_best_is_the_mean_over_all_choices() -> None:
+    values = [0.3, 0.9, 0.1, 0.1, 0.7]
+    for count in range(1, 6):
+        best = [max(some) for some in itertools.combinations(values, count)]
+        assert expected_best(values, count) == pytest.approx(math.fsum(best) / len(best))
