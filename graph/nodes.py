@@ -18,6 +18,7 @@ from warpsmith.graph.approval import approve
 from warpsmith.graph.asking import asked, ends_with_its_models
 from warpsmith.graph.candidates import edited_ref, given_ref, openings, slotted_ref, whole_ref
 from warpsmith.graph.families import family_of_round, open_families
+from warpsmith.graph.finalists import finalists_of
 from warpsmith.graph.planning import planned
 from warpsmith.graph.state import PLANNING, WHOLE, Context, Next, SearchState, Stop, TrialRef, spent
 from warpsmith.graph.telling import outcome_data, tell_outcomes, tell_proposed, tell_round
@@ -211,7 +212,7 @@ async def confirm(state: SearchState, runtime: Runtime[Context]) -> SearchState:
     confirmed = state["confirmed"]
     passed = [c for c in wishes.confirmed(context, state) if _is_ok(context.store.outcome(c, "full"))]
     room = context.settings.full_verdicts - len(confirmed)
-    finalists = [] if passed or room <= 0 else _finalists(context, state, room)
+    finalists = [] if passed or room <= 0 else finalists_of(context, state, room)
     if not finalists:
         return {"next": "finish"}
     context.emit("phase", {"text": f"full verdicts: {len(finalists)}"})
@@ -365,28 +366,6 @@ def _stop(context: Context, state: SearchState, left: int) -> Stop | None:
         if since_progress(everything) >= settings.patience:
             return "plateau"
     return None
-
-
-def _finalists(context: Context, state: SearchState, room: int) -> list[str]:
-    """Who gets a full verdict now: the cheapest first; with one verdict left and none passed, the naive
-    kernel."""
-    costs: dict[str, float] = {}
-    naive: list[str] = []
-    refs = wishes.respecting(context, state, state["trials"])
-    known = {ref["candidate"] for ref in refs}
-    for ref in refs:
-        outcome = context.store.outcome(ref["candidate"], "screen")
-        if outcome is None or not outcome.correct or ref["candidate"] in state["confirmed"]:
-            continue
-        if outcome.duplicate_of in known:
-            continue
-        costs[ref["candidate"]] = outcome.cost_us if outcome.cost_us is not None else float("inf")
-        if ref["spec"] != WHOLE and context.values(ref) == context.spaces[ref["spec"]].naive:
-            naive.append(ref["candidate"])
-    ranked = sorted(costs, key=lambda c: costs[c])
-    if room == 1 and state["confirmed"]:
-        return [*naive, *ranked][:1]
-    return ranked[: max(1, room - 1)]
 
 
 def trial_limit(budget: int) -> int:

@@ -162,6 +162,31 @@ def test_of_a_product_the_faster_of_own_kernel_and_library_is_kept(
         assert result.screened == 20
 
 
+def test_a_family_that_fails_leaves_the_last_verdict_to_another(tmp_path: Path) -> None:
+    path = Path(__file__).resolve().parents[2] / "examples" / "matmul.py"
+    device = model_for("sm_90")
+    ways = plan(capture(load_problem(str(path))), device=device).ways
+    specs = [spec for way in ways for spec in specs_for(way, device)]
+
+    class Precise(NullEvaluator):
+        async def evaluate(self, candidates: Sequence[Candidate], *, level: Level) -> list[Outcome]:
+            outcomes = await super().evaluate(candidates, level=level)
+            failed = Failure(stage="verify", message="rounds")
+            wrong = {"status": "wrong", "failure": failed}
+            fails = (level == "full" and one.family == "gemm" for one in outcomes)
+            return [one.model_copy(update=wrong) if bad else one for one, bad in zip(outcomes, fails, strict=True)]
+
+    def cost(candidate: Candidate) -> float:
+        return 100.0 if candidate.family == "composer" else 50.0 + int(candidate.id[:4], 16) % 50
+
+    with new_store(tmp_path) as store:
+        judge = Precise(store=store, cost=cost, measured=True)
+        result, _ = search(store, judge, specs, budget=20, full_verdicts=2)
+        assert result.full_verdicts == 2
+        assert result.best is not None
+        assert result.best.family == "composer"
+
+
 def test_a_rejected_favourite_leaves_the_verdict_to_the_next(tmp_path: Path) -> None:
     with new_store(tmp_path) as store:
         judge = Judge(cost=synthetic_cost)

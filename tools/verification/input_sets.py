@@ -30,6 +30,8 @@ _FEW = 64
 _DRAWS = 4
 _TF32_SHOWS = 8
 """Times the error without TF32 from which on eager's error is TF32's."""
+_TF32_CHANGES = 0.01
+"""Share of the error without TF32 by which eager's has to differ from it to tell that TF32 is at work."""
 _MANY = 0.01
 """Share of NaN and infinities among the elements of a reference that is worth a note."""
 
@@ -97,8 +99,11 @@ class SetMaker:
     """None: the shipped inputs have not been run."""
     tf32: bool = False
     """Whether eager rounds float32 to TF32 somewhere."""
+    tf32_at_work: bool = False
+    """Whether its results change where it is kept from that, be it by so little that its error is not TF32's."""
     tf32_elsewhere: bool = False
-    """Whether it does so at the declared sizes: at others cuDNN may choose not to, where a candidate's call does."""
+    """The same at the declared sizes: at others cuDNN may choose otherwise, for some of its calls or all, where a
+    candidate's calls round."""
 
     def __post_init__(self) -> None:
         self.memory = budget_of(self.device)
@@ -242,10 +247,11 @@ class SetMaker:
                 measures[index] = replace(measure, inside=narrow)
             elif strict is not None:
                 other = yardstick(truth, strict[index]).eager_rms
+                self.tf32_at_work |= abs(measure.eager_rms - other) > _TF32_CHANGES * other
                 if measure.eager_rms > _TF32_SHOWS * other:
                     self.tf32 = True
                     measures[index] = replace(measure, inside=torch.float32, strict_rms=other)
-        if self.tf32_elsewhere and kind.judged and not any(getattr(one, "inside", None) for one in measures):
+        if self.tf32_elsewhere and kind.judged and narrow is None:
             measures = self._as_in_tf32(instance, inputs, truths, measures)
         return tuple(measures)
 
@@ -260,8 +266,8 @@ class SetMaker:
             if isinstance(measure, Yardstick) and value.dtype is torch.float32:
                 rounded = yardstick(truths[index], value)
                 if rounded.eager_rms > measure.eager_rms:
-                    wide = wider(measure, rounded)
-                    found[index] = replace(wide, inside=torch.float32, strict_rms=measure.eager_rms, exact=False)
+                    wide, strict = wider(measure, rounded), measure.strict_rms or measure.eager_rms
+                    found[index] = replace(wide, inside=torch.float32, strict_rms=strict, exact=False)
         return found
 
     def _at_hand(self, truths: Sequence[torch.Tensor | Rowwise]) -> list[torch.Tensor | Rowwise]:

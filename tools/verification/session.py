@@ -331,7 +331,7 @@ def session_for(payload: Mapping[str, Any]) -> Session:
         kept[key] = Session(load_ref(ref), backend, _budget(backend))
     if beside:
         declared = next(iter(_current.values()), None)
-        kept[key].maker.tf32_elsewhere = declared is not None and declared.maker.tf32
+        kept[key].maker.tf32_elsewhere = declared is not None and declared.maker.tf32_at_work
         _beside.move_to_end(key)
         while len(_beside) > _MOST_BESIDE:
             _beside.popitem(last=False)
