@@ -1,10 +1,11 @@
 """Writes the tables of a suite run: labels, means by level and by family, one line a problem, and why problems failed.
 
 usage: python benchmarks/suite_table.py SUITE [EARLIER ...] [--title TEXT] [--note TEXT] [--families CSV] [--levels 1,2]
-       > docs/results/NAME.md
+       [--ended] > docs/results/NAME.md
 
-Of several runs a problem's row is that of the first one in which it has ended. `--families`: a table with the columns
-level, id and family; without one, families are those of the kernels.
+With `--ended` problems that are still open have no line and no part in the means. Of several runs a problem's row is
+that of the first one in which it has ended. `--families`: a table with the columns level, id and family; without one,
+families are those of the kernels.
 """
 
 from __future__ import annotations
@@ -17,7 +18,18 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from warpsmith.app.suite.figures import AS_PRECISE, BEST, PRECISE, Member, Ratio, compared, labels, members, reasons
+from warpsmith.app.suite.figures import (
+    AS_PRECISE,
+    BEST,
+    PRECISE,
+    Member,
+    Ratio,
+    compared,
+    labels,
+    members,
+    reasons,
+    short_reason,
+)
 from warpsmith.app.suite.folder import read_baselines, read_manifest, read_rows
 from warpsmith.app.suite.records import SuiteManifest
 from warpsmith.tools.measurement.baseline_records import COMPILE, EAGER, MAX_AUTOTUNE
@@ -112,7 +124,7 @@ def problem_line(member: Member) -> str:
     if row is None:
         return f"| {name} | open | | | | | | |"
     if row.status != "verified":
-        reason = (row.reason or "").replace("|", "\\|")
+        reason = short_reason(row.reason or "", member.problem).replace("|", "\\|")
         return f"| {name} | {row.status.replace('_', ' ')} | {reason[:160]} | | | | | {row.screened} |"
     time = f"{row.time_us.p50 / 1e3:.4f} ms measured" if row.time_us else "–"
     if row.time_us is None and row.estimated_us is not None:
@@ -140,10 +152,15 @@ def by_family(group: Sequence[Member], table: Path | None) -> list[tuple[str, li
 
 
 def tables(
-    title: str, notes: Sequence[str], suites: Sequence[Path], families: Path | None, levels: frozenset[int]
-) -> str:
+    title: str, notes: Sequence[str], suites: Sequence[Path], families: Path | None, levels: frozenset[int], *,
+    ended: bool = False,
+) -> str:  # fmt: skip
     """The whole page."""
     runs, group, counts = gathered(suites)
+    left = sum(one.row is None for one in group)
+    if ended and left:
+        group = [one for one in group if one.row is not None]
+        notes = (*notes, f"{left} problems are open and left out.")
     manifest = runs[0]
     group = [one for one in group if not levels or one.problem.level in levels]
     lines = head(title, notes, runs, group, counts)
@@ -188,9 +205,10 @@ def main() -> int:
     parser.add_argument("--note", action="append", default=[], help="a line under the device; repeatable")
     parser.add_argument("--families", type=Path)
     parser.add_argument("--levels", default="")
+    parser.add_argument("--ended", action="store_true", help="leave out what is still open")
     wanted = parser.parse_args()
     levels = frozenset(int(part) for part in wanted.levels.split(",") if part)
-    print(tables(wanted.title, wanted.note, wanted.suites, wanted.families, levels))
+    print(tables(wanted.title, wanted.note, wanted.suites, wanted.families, levels, ended=wanted.ended))
     return 0
 
 
