@@ -19,6 +19,8 @@ def encoded(value: Any) -> Any:
         return {"float": value.hex()}
     if kind in (tuple, list):
         return {kind.__name__: [encoded(one) for one in value]}
+    if kind is frozenset:
+        return {"names": sorted(str(one) for one in value)}
     if kind is dict:
         return {"dict": [[encoded(key), encoded(one)] for key, one in value.items()]}
     if kind.__name__ in _KINDS and kind is _KINDS[kind.__name__]:
@@ -37,6 +39,8 @@ def decoded(data: Any) -> Any:
         return float.fromhex(str(content))
     if name in ("tuple", "list"):
         return (tuple if name == "tuple" else list)(decoded(one) for one in content)
+    if name == "names":
+        return frozenset(str(one) for one in content)
     if name == "dict":
         return {decoded(key): decoded(one) for key, one in content}
     if name not in _KINDS:

@@ -112,7 +112,7 @@ def _keeps_secrets(prompts: list[str], finished: Finished) -> None:
     assert "sk-secret-of-a-test" not in text
 
 
-@pytest.mark.parametrize("name", ["swish_scale", "matmul"])
+@pytest.mark.parametrize("name", ["swish_scale", pytest.param("matmul", marks=pytest.mark.slow)])
 def test_other_families_end_with_their_planned_slots_too(name: str, tmp_path: Path, swish: Bench) -> None:
     bench = swish if name == "swish_scale" else bench_of(name)
     plan = by_model(bench, alone=True)

@@ -3,6 +3,7 @@
 import json
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,8 @@ def test_a_graph_survives_its_way(tmp_path: Path) -> None:
     back = decoded(json.loads(json.dumps(encoded(graph))))
     assert isinstance(back, OpGraph)
     assert back == graph
+    marked = replace(graph, load_time=frozenset({"b", "a"}))
+    assert decoded(json.loads(json.dumps(encoded(marked)))) == marked
     with pytest.raises(TypeError, match="holds no set"):
         encoded({1, 2})
 
