@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # What needs a GPU, part by part, each with a time limit and a log of its own: the tests marked gpu and the figures of docs/results.
 # usage: benchmarks/gpu_round.sh OUT [PART ...]      PYTHON=... KERNELBENCH=.kernelbench MODEL=model.gguf
-# parts: tests redteam hostile small_card products null verdicts numerics model suite
+# parts: tests redteam hostile small_card products null verdicts numerics model suite spaces
+# spaces: slot spaces of 16 problems of level 1, half a minute each; goes on where OUT holds some already.
 # suite: nine minutes of the whole benchmark a call; it goes on where OUT holds a suite run already.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -35,6 +36,9 @@ for name in "${@:-tests redteam hostile small_card}"; do
                 if [ -n "$begun" ]; then again=("$problems/.." --resume "$begun"); else again=("$problems/.." --level 1,2,3 --out "$out/suites"); fi
                 part suite 590 "$python" -m warpsmith bench "${again[@]}" --minutes 9 --baselines "$out/baselines"
                 "$python" benchmarks/suite_table.py "$(ls -d "$out"/suites/*-bench-* | tail -n 1)" > "$out/suite.md" ;;
+            spaces)
+                files=(); for id in 1 23 26 36 38 40 41 42 44 47 51 82 89 92 94 98; do files+=("$problems/${id}_"*.py); done
+                part spaces 590 "$python" benchmarks/record_space.py "${files[@]}" --to "$out/spaces" --most 300 --seconds 30 ;;
             model) part model 400 "$python" benchmarks/model_search.py --policy "local:${MODEL:?}" --device auto \
                 --out "$out/runs" --json "$out/model.json" --markdown "$out/model.md" ;;
             *) echo "no part called $one" >&2; exit 2 ;;
