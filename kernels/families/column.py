@@ -27,6 +27,8 @@ MAX_RESIDENT = 128
 """Reduced elements a thread may hold in registers, over all its results and operands."""
 MAX_IN_FLIGHT = 32
 """Elements of one operand that a thread may request before it uses the first."""
+MOST_STATES = 8
+"""Running states of one sweep for several rounds, each a thread's own."""
 SECTOR = 32
 """Bytes that DRAM and L2 exchange at least."""
 DEPTH = 4
@@ -102,6 +104,10 @@ class ColumnFamily:
         elif unroll * vector > MAX_IN_FLIGHT:
             message = f"{unroll * vector} elements in flight, {MAX_IN_FLIGHT} at most"
             return Invalid(("unroll", "vector"), "registers", message)
+        if _online(values) and values["accumulators"] == "unrolled" and unroll > MOST_STATES:
+            # NVRTC 13 spills some of them, whatever registers there are.
+            message = f"{unroll} running states of several words, {MOST_STATES} at most"
+            return Invalid(("unroll", "accumulators", "passes"), "registers", message)
         if _online(values) and values["residency"] == "registers":
             message = "rounds over registers cost no memory access: nothing to fuse"
             return Invalid(("passes", "residency"), "shape", message)
@@ -242,7 +248,9 @@ class ColumnFamily:
         rounds = [sum(max(1, codegen.state_bytes(r) // 4) for r in stage.reductions) for stage in region.rounds]
         states = fused.bytes // 4 if fused else max(rounds)
         results = sum(len(stage.reductions) + len(stage.finish) for stage in region.rounds)
-        return 16 + vector * (max(batch * words, chains * states) + results)
+        held = (batch * words, chains * states)
+        # In one sweep every value of a batch changes its chain's state while the others wait for theirs.
+        return 16 + vector * ((sum(held) if fused else max(held)) + results)
 
     def _shared(self, region: Region, values: Values) -> int:
         if int(values["split"]) == 1:
