@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
+from emulated import differences
 from modules import MODULES, module_file, written
 
 from warpsmith.kernels.capture import capture
@@ -23,7 +23,6 @@ from warpsmith.kernels.partition.compose import compose
 from warpsmith.kernels.plan import plan
 from warpsmith.kernels.problem import Problem, load_problem
 from warpsmith.kernels.records import Candidate
-from warpsmith.sandbox.emulator.backend import EmulatorBackend
 from warpsmith.tools.compile import Compiler
 
 DEVICE = model_for("sm_90")
@@ -43,22 +42,6 @@ def problem(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Problem
 
 def composite_of(problem: Problem) -> Composite:
     return compose(capture(problem), DEVICE)
-
-
-def differences(problem: Problem, candidate: Candidate, compiler: Compiler) -> list[float]:
-    """The largest difference of each output from eager's."""
-    instance = problem.build(device="cpu", seed=3)
-    with torch.no_grad():
-        expected = instance.module(*instance.inputs)
-    wanted = list(expected) if isinstance(expected, tuple) else [expected]
-    outputs = {f"out{n}": torch.empty_like(value) for n, value in enumerate(wanted)}
-    arguments = {f"in{n}": value for n, value in enumerate(instance.inputs)} | outputs
-    arguments |= {f"param:{name}": value.detach() for name, value in instance.parameters.items()}
-    report = compiler.compile(candidate)
-    assert report.ok, report.failure
-    result = EmulatorBackend("sm_90").load(report, candidate.plan).launch(arguments, poison=0xCB)
-    assert (result.failure, result.refused) == (None, None)
-    return [float((one - other).abs().max()) for one, other in zip(wanted, outputs.values(), strict=True)]
 
 
 @pytest.mark.parametrize("name", MODULES)
