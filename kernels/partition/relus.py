@@ -21,8 +21,8 @@ def with_cut_convolutions(graph: OpGraph) -> OpGraph:
     does: relu(W * x + b), and relu(W * x + b + z) where z lies in memory in any case.
 
     Measured on an H200 with bias and ReLU (fifteen dense convolutions of VGG, ResNet, MobileNet, SqueezeNet and
-    AlexNet): as fast as the convolution alone, so that a pass over its result is saved; z was not timed alone. Row-major
-    ones are up to three times slower with it, depthwise ones more.
+    AlexNet): as fast as the convolution alone, so that a pass over its result is saved; z was not timed alone.
+    Row-major ones are up to three times slower with it, depthwise ones more.
     """
     live = live_nodes(graph)
     used = Counter(name for node in live for name in operands_of(node))
