@@ -1,0 +1,185 @@
+"""Arithmetic of a launch that takes long rows one after another: what a stage holds, and which slot values exist."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+
+from warpsmith.kernels import codegen
+from warpsmith.kernels.device import DeviceModel, capability
+from warpsmith.kernels.families import common, row_sweeps
+from warpsmith.kernels.families.row_access import classify
+from warpsmith.kernels.families.row_choices import Choices
+from warpsmith.kernels.families.row_cost import body_registers
+from warpsmith.kernels.families.row_layout import RowFacts, facts_of
+from warpsmith.kernels.family import Invalid
+from warpsmith.kernels.region import Region
+from warpsmith.kernels.slots import Values
+
+GPC = 16
+"""SMs of a part of the chip that a cluster of more than two blocks stays within, at least (sm_90 and later)."""
+STAGES = (1, 2, 3, 4)
+TURNS = (1, 8, 16, 32, 64)
+BULK = 16
+"""Bytes of which a bulk copy takes multiples."""
+OVERHEAD_REGISTERS = 28
+"""Addresses, places and what is known of a row, beside its slice and the statements: as ptxas finds for softmax."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One load that several sweeps read: what bounds its way through shared memory."""
+
+    item_bytes: int
+    words: int
+    """Registers of one value."""
+    widest: int
+    unit: bool
+    """Whether a row of it is one run of memory."""
+    gathered: bool
+
+    def copied(self, vector: int, bulk: bool) -> bool:
+        """Whether its slices go through shared memory by asynchronous copies; mirrors the template."""
+        width = vector * self.item_bytes
+        if self.gathered or vector > self.widest:
+            return False
+        return self.unit and width % BULK == 0 if bulk else 4 <= width <= BULK
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PipelineFacts:
+    """What a layout needs to know of a region, gathered once."""
+
+    rows: RowFacts
+    streams: tuple[Stream, ...]
+    statements: int
+    """Registers of the busiest sweep's statements."""
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineLayout:
+    """One launch; sizes mirror the constants of the device code."""
+
+    threads: int
+    cluster: int
+    turns: int
+    stages: int
+    vector: int
+    blocks: int
+    slice_vectors: int
+    steps: int
+    stage_bytes: int
+    """Shared memory of one row's slice."""
+    copied: int
+    """Loads that are copied ahead."""
+    slice_registers: int
+    static_shared: int
+
+    @property
+    def dynamic_shared(self) -> int:
+        """All stages."""
+        return self.stages * self.stage_bytes
+
+    @property
+    def shared_bytes(self) -> int:
+        """Static plus dynamic, per block."""
+        return self.dynamic_shared + self.static_shared
+
+
+@lru_cache(maxsize=256)
+def pipeline_facts(region: Region) -> PipelineFacts:
+    """Facts of a normalised region."""
+    parts, rows = row_sweeps.take_apart(region), facts_of(region)
+    streams = []
+    for load, compute in zip(parts.resident, rows.resident, strict=True):
+        kind, widest = classify(common.address_of(load), load.predicate is not None, region, parts.geometry)
+        size = codegen.ITEM_BYTES[load.dtype]
+        streams.append(Stream(size, max(1, compute // 4), widest, kind == "unit", kind == "gather"))
+    return PipelineFacts(rows, tuple(streams), body_registers(parts))
+
+
+def pipeline_layout(facts: PipelineFacts, values: Values) -> PipelineLayout:
+    """The launch under complete values."""
+    threads, cluster, vector = int(values["threads"]), int(values["cluster"]), int(values["vector"])
+    stages, turns, bulk = int(values["stages"]), int(values["turns"]), values["copies"] == "bulk"
+    slice_vectors = -(-(facts.rows.size // vector) // cluster)
+    steps = max(1, -(-slice_vectors // threads))
+    copied = [stream for stream in facts.streams if stream.copied(vector, bulk)]
+    areas = sum(-(-slice_vectors * vector * stream.item_bytes // BULK) * BULK for stream in copied)
+    partials = sum(2 * size * (threads // common.WARP + 1) for size in facts.rows.monoid_bytes)
+    return PipelineLayout(
+        threads=threads, cluster=cluster, turns=turns, stages=stages, vector=vector,
+        blocks=-(-facts.rows.kept // turns) * cluster, slice_vectors=slice_vectors, steps=steps, stage_bytes=areas,
+        copied=len(copied), slice_registers=steps * vector * sum(stream.words for stream in facts.streams),
+        static_shared=partials + 8 * stages + 8,
+    )  # fmt: skip
+
+
+def wanted_registers(facts: PipelineFacts, layout: PipelineLayout, accumulators: int) -> int:
+    """Registers a thread with which nothing spills, estimated."""
+    partial = max(facts.rows.monoid_bytes, default=4) // 4
+    return layout.slice_registers + OVERHEAD_REGISTERS + accumulators * partial + facts.statements
+
+
+def check_values(facts: PipelineFacts, device: DeviceModel, values: Values) -> Invalid | None:
+    """Clusters, alignment, registers, shared memory and grid."""
+    layout, bulk = pipeline_layout(facts, values), values["copies"] == "bulk"
+    if layout.cluster > max(1, device.max_cluster):
+        return Invalid(("cluster",), "cluster", f"clusters of {layout.cluster} blocks, {device.max_cluster} at most")
+    if layout.cluster > 1 and layout.slice_vectors < common.WARP:
+        message = f"{layout.slice_vectors} vectors a block: the row is too short for {layout.cluster} blocks"
+        return Invalid(("cluster",), "cluster", message)
+    if bulk and capability(device.arch) < 90:
+        return Invalid(("copies",), "shape", f"{device.arch} has no bulk copies")
+    if not layout.copied:
+        way = f"multiples of {BULK} bytes" if bulk else f"4 to {BULK} bytes"
+        return Invalid(("vector", "copies"), "alignment", f"no operand has aligned runs that are copied in {way}")
+    if layout.stages > layout.turns:
+        return Invalid(("stages", "turns"), "shape", f"{layout.stages} rows ahead for {layout.turns} in all")
+    if int(values["accumulators"]) > layout.vector * layout.steps:
+        message = f"{values['accumulators']} accumulators for {layout.vector * layout.steps} elements"
+        return Invalid(("accumulators",), "shape", message)
+    least = layout.slice_registers + 8
+    return (
+        common.check_threads(layout.threads, ("threads",))
+        or common.check_registers(device, layout.threads, least, ("threads", "cluster"))
+        or common.check_shared(device, layout.shared_bytes, ("stages", "cluster"))
+        or common.check_grid(layout.blocks, ("turns", "cluster"))
+    )
+
+
+def together(device: DeviceModel, cluster: int) -> int:
+    """Clusters of one block an SM that run at a time, at least."""
+    if cluster <= 2 or device.sms < GPC:
+        return max(1, device.sms // cluster)
+    return device.sms // GPC * (GPC // cluster)
+
+
+def choices_of(facts: PipelineFacts, device: DeviceModel) -> Choices:
+    """Every value that can make sense for rows of this length, before the space is bounded."""
+    kept = facts.rows.kept
+    clusters = tuple(c for c in (1, 2, 4, 8, 16) if c <= max(1, device.max_cluster))
+    everything = {-(-kept // together(device, cluster)) for cluster in clusters}
+    turns = sorted(turn for turn in {*TURNS, *everything} if turn <= kept)
+    choices: Choices = {
+        "threads": (128, 256, 512, 1024), "cluster": clusters, "turns": tuple(turns), "stages": STAGES,
+        "copies": ("async", "bulk") if capability(device.arch) >= 90 else ("async",),
+        "vector": tuple(v for v in (1, 2, 4, 8) if v <= facts.rows.widest),
+        "cache_hint": ("default", "streaming"), "accumulators": (1, 2, 4),
+    }  # fmt: skip
+    return _possible(facts, device, choices)
+
+
+def _possible(facts: PipelineFacts, device: DeviceModel, choices: Choices) -> Choices:
+    """Without the values of threads, cluster, stages and vector that nothing else could make valid."""
+    names = ("threads", "cluster", "stages", "copies", "vector")
+    rest = {"turns": choices["turns"][-1], "cache_hint": "default", "accumulators": 1}
+    valid = [
+        values for values in product(*(choices[name] for name in names))
+        if check_values(facts, device, dict(zip(names, values, strict=True)) | rest) is None
+    ]  # fmt: skip
+    if not valid:
+        return choices
+    found = {name: {values[place] for values in valid} for place, name in enumerate(names)}
+    return choices | {name: tuple(v for v in choices[name] if v in found[name]) for name in names}
