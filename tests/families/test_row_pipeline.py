@@ -53,7 +53,7 @@ def values_of(spec, **wanted):
     return spec.naive | BASE | wanted
 
 
-@pytest.mark.parametrize("copies", ["async"])
+@pytest.mark.parametrize("copies", ["async", "bulk"])
 @pytest.mark.parametrize("case", CASES, ids=repr)
 def test_rows_in_turn_give_what_torch_does(case, copies, compiler):
     spec = spec_for(FAMILY, case.region, DEVICE)
