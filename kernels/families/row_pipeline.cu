@@ -18,8 +18,9 @@ constexpr Index SLICE = (SIZE / VECTOR + CLUSTER - 1) / CLUSTER;  // vectors of 
 constexpr int STEPS = SLICE > THREADS ? (int)((SLICE + THREADS - 1) / THREADS) : 1;  // vectors that one thread owns
 constexpr int GROUP = STEPS;
 constexpr int VECTOR_STRIDE = THREADS;
-// Whether every thread owns STEPS vectors of every row whose buffers are aligned: nothing to ask then.
-constexpr bool EXACT = VECTOR <= ${aligned} && SIZE % ((Index)VECTOR * CLUSTER * THREADS) == 0;
+// Vectors that every thread owns of every row, whatever its peel; the last block's slice is the shortest.
+constexpr Index LEAST = (SIZE - (VECTOR <= ${aligned} ? 0 : VECTOR - 1)) / VECTOR - (CLUSTER - 1) * SLICE;
+constexpr int CERTAIN = LEAST > 0 ? (int)(LEAST / THREADS) : 0;
 
 //% for load in streamed
 // A bulk copy takes multiples of 16 bytes of one run; a thread's own copy 4, 8 or 16 bytes.
@@ -89,11 +90,12 @@ static __device__ __forceinline__ void wait_for(unsigned long long* barrier, int
     ${row_extent() | indent(4)}
     const Index vector_offset = (Index)rank * SLICE;
     const Index left = row_vectors - vector_offset;
-    const Index vector_count = !ALIGNED ? 0 : EXACT ? SLICE : left < 0 ? 0 : left < SLICE ? left : SLICE;
+    const Index vector_count = !ALIGNED || left < 0 ? 0 : left < SLICE ? left : SLICE;
     const Index first_vector = thread;
 //% endmacro
 
 template <bool ALIGNED> static __device__ __forceinline__ void pipeline(${signature}, Meeting& meeting) {
+    constexpr int SURE = ALIGNED ? CERTAIN : 0;
     const int thread = threadIdx.x % THREADS;
     const unsigned int rank = CLUSTER > 1 ? cluster_rank() : 0;
     const Row first_row = (Row)(blockIdx.x / CLUSTER) * TURNS;
@@ -140,7 +142,7 @@ ${slice_extent() | indent(8)}
 #pragma unroll
                 for (int u = 0; u < STEPS; ++u) {
                     const Index vector = first_vector + u * THREADS;
-                    if (vector < vector_count) {
+                    if (u < SURE || vector < vector_count) {
 //% for load in streamed
                         if constexpr (${load.var}_streamed)
                             copy_async<${load.var}_width>(stage + ${load.before} + (int)vector * ${load.var}_width,
@@ -198,7 +200,7 @@ ${slice_extent() | indent(4)}
 #pragma unroll
         for (int u = 0; u < STEPS; ++u) {
             const Index vector = first_vector + u * THREADS;
-            if (vector < vector_count) {
+            if (u < SURE || vector < vector_count) {
 //% for load in resident
 //% if load.streams
                 if constexpr (${load.var}_streamed) {
@@ -225,7 +227,7 @@ ${slice_extent() | indent(4)}
         };
         ${sweep.declared}
         {
-            ${gather_partial(sweep, sweep.partial) | indent(12)}
+            ${gather_partial(sweep, sweep.partial, held="SURE") | indent(12)}
             const ${sweep.partial} folded_ = reduce_row(
                 parts[0], meeting.scratch${loop.index0}[turn % 2], meeting.slot${loop.index0} + turn % 2);
             ${sweep.assign | indent(12)}
@@ -247,7 +249,7 @@ ${slice_extent() | indent(4)}
             ${store.name} = ${store.var};
 //% endfor
         };
-        ${walk(post, none) | indent(8)}
+        ${walk(post, none, held="SURE") | indent(8)}
 //% endif
     }
     if constexpr (CLUSTER > 1) {
@@ -259,7 +261,7 @@ ${slice_extent() | indent(4)}
 
 extern "C" __global__ void ${cluster_attribute}__launch_bounds__(THREADS)
 row_pipeline(${signature}) {
-    // Two copies of the code: the slots of one are known to be full, the other is for buffers that start off a vector.
+    // Two copies of the code: in the first, full vectors are certain; the other is for buffers that start off a vector.
     __shared__ Meeting meeting;
     if (${buffers_aligned}) pipeline<true>(${arguments}, meeting);
     else pipeline<false>(${arguments}, meeting);

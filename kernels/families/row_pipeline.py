@@ -1,4 +1,4 @@
-"""Owns the row_pipeline family: long rows one after another, the next ones on their way while the present one is worked on."""
+"""Owns the row_pipeline family: long rows in turn, the next ones on their way while the present one is worked on."""
 
 from __future__ import annotations
 
@@ -83,8 +83,9 @@ class RowPipelineFamily:
         if capability(device.arch) < 80 or self.refuse(region) is not None:
             return False
         facts = pipeline_facts(_region(region))
-        best, row_bytes = _space(_region(region), device).best, facts.rows.size * sum(
-            stream.item_bytes for stream in facts.streams
+        best, row_bytes = (
+            _space(_region(region), device).best,
+            facts.rows.size * sum(stream.item_bytes for stream in facts.streams),
         )
         several = facts.rows.kept >= LEAST_TURNS * together(device, int(best["cluster"]))
         return row_bytes >= LEAST_ROW_BYTES and several and check_values(facts, device, best) is None

@@ -12,7 +12,7 @@ from warpsmith.kernels.slots import Values
 
 KERNEL = "row_pipeline"
 INDEPENDENT = 4
-"""Instructions of a thread that do not wait for each other: its slice lies in registers, and loops over it are unrolled."""
+"""Instructions of a thread that do not wait for each other: loops over its slice in registers are unrolled."""
 COMBINE_STEPS = 10
 """Shuffles with their arithmetic that a thread takes part in for a partial: within its warp, then among warps."""
 

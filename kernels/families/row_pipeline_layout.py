@@ -23,6 +23,8 @@ STAGES = (1, 2, 3, 4)
 TURNS = (1, 8, 16, 32, 64)
 BULK = 16
 """Bytes of which a bulk copy takes multiples."""
+STAGE_ALIGNMENT = 128
+"""Of the stages, which lie behind static shared memory."""
 OVERHEAD_REGISTERS = 28
 """Addresses, places and what is known of a row, beside its slice and the statements: as ptxas finds for softmax."""
 
@@ -55,6 +57,8 @@ class PipelineFacts:
     streams: tuple[Stream, ...]
     statements: int
     """Registers of the busiest sweep's statements."""
+    aligned: int
+    """Elements of the widest vector at which every row starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,9 @@ class PipelineLayout:
     blocks: int
     slice_vectors: int
     steps: int
+    """Vectors that one thread owns, at most."""
+    certain: int
+    """And that every thread owns of every row."""
     stage_bytes: int
     """Shared memory of one row's slice."""
     copied: int
@@ -96,7 +103,7 @@ def pipeline_facts(region: Region) -> PipelineFacts:
         kind, widest = classify(common.address_of(load), load.predicate is not None, region, parts.geometry)
         size = codegen.ITEM_BYTES[load.dtype]
         streams.append(Stream(size, max(1, compute // 4), widest, kind == "unit", kind == "gather"))
-    return PipelineFacts(rows, tuple(streams), body_registers(parts))
+    return PipelineFacts(rows, tuple(streams), body_registers(parts), parts.geometry.aligned)
 
 
 def pipeline_layout(facts: PipelineFacts, values: Values) -> PipelineLayout:
@@ -105,21 +112,25 @@ def pipeline_layout(facts: PipelineFacts, values: Values) -> PipelineLayout:
     stages, turns, bulk = int(values["stages"]), int(values["turns"]), values["copies"] == "bulk"
     slice_vectors = -(-(facts.rows.size // vector) // cluster)
     steps = max(1, -(-slice_vectors // threads))
+    peel = 0 if vector <= facts.aligned else vector - 1
+    shortest = (facts.rows.size - peel) // vector - (cluster - 1) * slice_vectors
     copied = [stream for stream in facts.streams if stream.copied(vector, bulk)]
     areas = sum(-(-slice_vectors * vector * stream.item_bytes // BULK) * BULK for stream in copied)
-    partials = sum(2 * size * (threads // common.WARP + 1) for size in facts.rows.monoid_bytes)
+    meeting = sum(2 * size * (threads // common.WARP + 1) for size in facts.rows.monoid_bytes) + 8 * stages + 8
     return PipelineLayout(
         threads=threads, cluster=cluster, turns=turns, stages=stages, vector=vector,
-        blocks=-(-facts.rows.kept // turns) * cluster, slice_vectors=slice_vectors, steps=steps, stage_bytes=areas,
-        copied=len(copied), slice_registers=steps * vector * sum(stream.words for stream in facts.streams),
-        static_shared=partials + 8 * stages + 8,
+        blocks=-(-facts.rows.kept // turns) * cluster, slice_vectors=slice_vectors, steps=steps,
+        certain=max(0, shortest) // threads, stage_bytes=areas, copied=len(copied),
+        slice_registers=steps * vector * sum(stream.words for stream in facts.streams),
+        static_shared=-(-meeting // STAGE_ALIGNMENT) * STAGE_ALIGNMENT,
     )  # fmt: skip
 
 
 def wanted_registers(facts: PipelineFacts, layout: PipelineLayout, accumulators: int) -> int:
-    """Registers a thread with which nothing spills, estimated."""
+    """Registers a thread with which nothing spills, estimated: values that may not be there are held twice."""
     partial = max(facts.rows.monoid_bytes, default=4) // 4
-    return layout.slice_registers + OVERHEAD_REGISTERS + accumulators * partial + facts.statements
+    doubtful = layout.slice_registers * (layout.steps - layout.certain) // layout.steps
+    return layout.slice_registers + doubtful + OVERHEAD_REGISTERS + accumulators * partial + facts.statements
 
 
 def check_values(facts: PipelineFacts, device: DeviceModel, values: Values) -> Invalid | None:
@@ -160,21 +171,21 @@ def choices_of(facts: PipelineFacts, device: DeviceModel) -> Choices:
     """Every value that can make sense for rows of this length, before the space is bounded."""
     kept = facts.rows.kept
     clusters = tuple(c for c in (1, 2, 4, 8, 16) if c <= max(1, device.max_cluster))
-    everything = {-(-kept // together(device, cluster)) for cluster in clusters}
-    turns = sorted(turn for turn in {*TURNS, *everything} if turn <= kept)
     choices: Choices = {
-        "threads": (128, 256, 512, 1024), "cluster": clusters, "turns": tuple(turns), "stages": STAGES,
+        "threads": (128, 256, 512, 1024), "cluster": clusters, "turns": (1,), "stages": STAGES,
         "copies": ("async", "bulk") if capability(device.arch) >= 90 else ("async",),
         "vector": tuple(v for v in (1, 2, 4, 8) if v <= facts.rows.widest),
         "cache_hint": ("default", "streaming"), "accumulators": (1, 2, 4),
     }  # fmt: skip
-    return _possible(facts, device, choices)
+    choices = _possible(facts, device, choices)
+    everything = {-(-kept // together(device, int(cluster))) for cluster in choices["cluster"]}
+    return choices | {"turns": tuple(sorted(turn for turn in {*TURNS, *everything} if turn <= kept))}
 
 
 def _possible(facts: PipelineFacts, device: DeviceModel, choices: Choices) -> Choices:
     """Without the values of threads, cluster, stages and vector that nothing else could make valid."""
     names = ("threads", "cluster", "stages", "copies", "vector")
-    rest = {"turns": choices["turns"][-1], "cache_hint": "default", "accumulators": 1}
+    rest: Values = {"turns": max(STAGES), "cache_hint": "default", "accumulators": 1}
     valid = [
         values for values in product(*(choices[name] for name in names))
         if check_values(facts, device, dict(zip(names, values, strict=True)) | rest) is None

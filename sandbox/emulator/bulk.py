@@ -135,9 +135,7 @@ class Bulk:
                 Request(lanes, source, source_offset + step, PIECE, site, part), _WORD, 4, strong=False
             )
             owners = aim.rows if others is None else others
-            self.under_way.append(
-                _Pieces(owners, offsets, tuple(w[part] for w in words), places[left], rows[left])
-            )
+            self.under_way.append(_Pieces(owners, offsets, tuple(w[part] for w in words), places[left], rows[left]))
 
     def _at(self, request: Request) -> tuple[Array, Array]:
         """Offsets and rows of the barriers that lanes name, flat. Raises Violation where one was not initialised."""
@@ -151,7 +149,9 @@ class Bulk:
                 here = places == place
                 unknown[here] = self.barriers[int(place)].expected[rows[here]] == 0
         if unknown.any():
-            request.fail("uninitialized", unknown.reshape(request.base.shape), "uses an mbarrier that nobody initialised")
+            request.fail(
+                "uninitialized", unknown.reshape(request.base.shape), "uses an mbarrier that nobody initialised"
+            )
         return places, rows
 
     def _receive(self, places: Array, rows: Array) -> bool:

@@ -162,18 +162,18 @@ def _copy(c: Emitter, i: Instr) -> None:
         case ["async", "bulk", "shared::cluster" | "shared::cta", "global", "mbarrier::complete_tx::bytes"] if (
             len(i.operands) == 4
         ):
-            target, source, size, barrier = i.operands
-            c.do(
-                f"S.bulk.copy(L, {_address(c, target)}, {_address(c, source)}, {c.read(size, 'u32')}, "
-                f"{_address(c, barrier)}, {c.site()}, {c.guard})"
-            )
+            target, source = _address(c, i.operands[0]), _address(c, i.operands[1])
+            amount, barrier = c.read(i.operands[2], "u32"), _address(c, i.operands[3])
+            c.do(f"S.bulk.copy(L, {target}, {source}, {amount}, {barrier}, {c.site()}, {c.guard})")
         case _:
             raise c.refuse()
 
 
 @opcode("mbarrier")
 def _mbarrier(c: Emitter, i: Instr) -> None:
-    what = [part for part in i.parts[1:] if part not in _STRONG | _SCOPES | {"shared", "shared::cta", "shared::cluster"}]
+    what = [
+        part for part in i.parts[1:] if part not in _STRONG | _SCOPES | {"shared", "shared::cta", "shared::cluster"}
+    ]
     one, none = c.constant(1, "u32"), c.constant(0, "u32")
     match what, i.operands:
         case ["init", "b64"], (place, count):
@@ -181,15 +181,15 @@ def _mbarrier(c: Emitter, i: Instr) -> None:
         case ["inval", "b64"], _:
             return
         case ["arrive", "b64"], (Sink(), place, *more):
-            count = c.read(more[0], "u32") if more else one
-            c.do(f"S.bulk.arrive(L, {_address(c, place)}, {count}, {none}, {c.site()}, {c.guard})")
+            arrivals = c.read(more[0], "u32") if more else one
+            c.do(f"S.bulk.arrive(L, {_address(c, place)}, {arrivals}, {none}, {c.site()}, {c.guard})")
         case ["arrive", "expect_tx", "b64"], (Sink(), place, size):
             c.do(f"S.bulk.arrive(L, {_address(c, place)}, {one}, {c.read(size, 'u32')}, {c.site()}, {c.guard})")
         case ["expect_tx", "b64"], (place, size):
             c.do(f"S.bulk.arrive(L, {_address(c, place)}, {none}, {c.read(size, 'u32')}, {c.site()}, {c.guard})")
         case ["test_wait" | "try_wait", "parity", "b64"], (over, place, parity, *_):
-            wait = f"S.mbarrier_wait(L, {_address(c, place)}, {c.read(parity, 'u32')}, {c.site()}, {c.guard})"
-            c.write(over, "bool", wait)
+            question = f"S.mbarrier_wait(L, {_address(c, place)}, {c.read(parity, 'u32')}, {c.site()}, {c.guard})"
+            c.write(over, "bool", question)
         case _:
             raise c.refuse()
 

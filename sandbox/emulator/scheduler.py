@@ -369,7 +369,7 @@ class Scheduler:
         self._pass_barrier(self.kernel.blocks[index], go)
 
     def _open_clusters(self) -> bool:
-        """`barrier.cluster.wait` opens for a cluster when all its live threads have arrived and wait, wherever each does:
+        """`barrier.cluster.wait` opens for a cluster when all its live threads have arrived and wait, each anywhere:
         other clusters may be elsewhere."""
         places = self._waiting_at("cluster")
         if not places:

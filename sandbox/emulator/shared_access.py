@@ -224,7 +224,7 @@ class SharedAccess:
         return offsets, rows
 
     def claim(self, request: Request) -> tuple[Array, Array | None]:
-        """A bulk copy is on its way here: nobody may be reading or writing these bytes, which hold nothing until then."""
+        """A bulk copy is on its way here: nobody may be reading or writing these bytes, and they hold nothing."""
         offsets, rows = self._resolve(request, cluster=True)
         self._note(request, offsets, rows, "store")
         self._mark(request, offsets, rows, written=False)

@@ -20,9 +20,11 @@ extern "C" __global__ void k(const float* x, float* y, int bytes) {
   const auto request = [&](int turn) {
     if (t != 0 || turn >= 5) return;
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(at(full + turn % 2)), "r"(EXPECTED) : "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+      :: "r"(at(full + turn % 2)), "r"(EXPECTED) : "memory");
+    const float* const from = x + (blockIdx.x * 5 + turn) * 64 + SHIFT;
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-      :: "r"(at(stage[turn % 2])), "l"(x + (blockIdx.x * 5 + turn) * 64 + SHIFT), "r"(bytes), "r"(at(full + turn % 2)) : "memory");
+      :: "r"(at(stage[turn % 2])), "l"(from), "r"(bytes), "r"(at(full + turn % 2)) : "memory");
   };
   request(0);
   request(1);
