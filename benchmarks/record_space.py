@@ -6,8 +6,8 @@ usage: python benchmarks/record_space.py FILE[,NAME=LITERAL...] ... --to DIR [--
 
 One folder a problem below DIR/runs, which a later call goes on with; DIR/tables/PROBLEM-FAMILY.json is written anew
 after each batch. The naive and the expected combination come first. `--seconds` ends a problem after the batch in which
-it is over. With `--values` (repeatable) the combinations are those alone, each on top of the expected one, and there is a
-line about each.
+it is over. With `--values` (repeatable) the combinations are those alone, each on top of the expected one: a
+line about each tells the outcome.
 """
 
 from __future__ import annotations

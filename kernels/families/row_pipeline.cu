@@ -96,10 +96,11 @@ static __device__ __forceinline__ void wait_for(unsigned long long* barrier, int
 
 template <bool ALIGNED> static __device__ __forceinline__ void pipeline(${signature}, Meeting& meeting) {
     constexpr int SURE = ALIGNED ? CERTAIN : 0;
+    constexpr bool EDGES = VECTOR > 1 && !(ALIGNED && VECTOR <= ${aligned} && SIZE % VECTOR == 0);
     const int thread = threadIdx.x % THREADS;
     const unsigned int rank = CLUSTER > 1 ? cluster_rank() : 0;
     const Row first_row = (Row)(blockIdx.x / CLUSTER) * TURNS;
-    const int turns = KEPT - first_row < TURNS ? (int)(KEPT - first_row) : TURNS;
+    const int turns = KEPT % TURNS && KEPT - first_row < TURNS ? (int)(KEPT - first_row) : TURNS;
     constexpr int EDGE_STRIDE = CLUSTER * THREADS;
     const Index first_edge = (Index)rank * THREADS + thread;
     extern __shared__ __align__(128) unsigned char stages[];
@@ -160,7 +161,7 @@ ${slice_extent() | indent(8)}
 //% endfor
     // What lies outside of the vectors a thread reads itself, a turn ahead.
     const auto look_ahead = [&](int turn) {
-        if (VECTOR > 1 && turn < turns) {
+        if (EDGES && turn < turns) {
             const Row row = first_row + turn;
             ${decode_kept | indent(12)}
 ${readers(resident, []) | indent(8)}
@@ -259,7 +260,7 @@ ${slice_extent() | indent(4)}
     }
 }
 
-extern "C" __global__ void ${cluster_attribute}__launch_bounds__(THREADS)
+extern "C" __global__ void ${cluster_attribute}__launch_bounds__(THREADS, PER_SM)
 row_pipeline(${signature}) {
     // Two copies of the code: in the first, full vectors are certain; the other is for buffers that start off a vector.
     __shared__ Meeting meeting;

@@ -10,6 +10,7 @@ from typing import Any
 from warpsmith.kernels import codegen
 from warpsmith.kernels.assemble import assemble, load_template, render
 from warpsmith.kernels.composite import AnyRegion
+from warpsmith.kernels.cost import breakdown, total_us
 from warpsmith.kernels.device import DeviceModel, capability
 from warpsmith.kernels.families import common, row_sweeps
 from warpsmith.kernels.families.row_choices import Choices, ChoiceSpace, bounded, refuse_reduction, space_of
@@ -18,9 +19,9 @@ from warpsmith.kernels.families.row_pipeline_layout import (
     PipelineFacts,
     check_values,
     choices_of,
+    most_turns,
     pipeline_facts,
     pipeline_layout,
-    together,
     wanted_registers,
 )
 from warpsmith.kernels.family import Invalid, LaunchFeatures
@@ -30,12 +31,13 @@ from warpsmith.kernels.slots import Role, Slot, Values
 
 ENUMS = {"copies": "Copies", "cache_hint": "Hint"}
 NAIVE: Values = {
-    "threads": 128, "cluster": 1, "turns": 1, "stages": 1, "copies": "async", "vector": 1, "cache_hint": "default",
-    "accumulators": 1,
+    "threads": 128, "cluster": 1, "per_sm": 1, "turns": 1, "stages": 1, "copies": "async", "vector": 1,
+    "cache_hint": "default", "accumulators": 1,
 }  # fmt: skip
 DOCS: dict[str, tuple[Role, str]] = {
     "threads": ("config", "threads a block; together they hold a block's slice of a row in registers"),
     "cluster": ("config", "blocks that share one row and combine through distributed shared memory"),
+    "per_sm": ("config", "blocks that a multiprocessor holds at a time: registers are limited for so many"),
     "turns": ("config", "rows that a block (with its cluster) takes one after another"),
     "stages": ("memory", "rows in shared memory or on their way there while the one before is worked on"),
     "copies": ("memory", "who copies to shared memory: async = every thread its share (cp.async); "
@@ -45,16 +47,17 @@ DOCS: dict[str, tuple[Role, str]] = {
     "accumulators": ("reduction", "independent partial results a thread keeps"),
 }  # fmt: skip
 _DROPS = (
-    ("accumulators", 2), ("vector", 1), ("vector", 2), ("turns", 8), ("cluster", 1), ("threads", 128), ("stages", 4),
-    ("turns", 64), ("cache_hint", "streaming"), ("cluster", 2), ("turns", 1), ("threads", 1024), ("stages", 3),
-    ("accumulators", 4),
+    ("accumulators", 4), ("vector", 1), ("vector", 2), ("turns", 8), ("cluster", 1), ("threads", 128), ("stages", 4),
+    ("turns", 64), ("per_sm", 4), ("cache_hint", "streaming"), ("turns", 16), ("cluster", 2), ("turns", 1),
+    ("threads", 1024), ("stages", 3), ("accumulators", 2),
 )  # fmt: skip
 """What a search space that is too large loses first."""
 LEAST_ROW_BYTES = 128 << 10
 """Of a row's inputs: below it several blocks share a multiprocessor and fill each other's waits."""
 LEAST_TURNS = 4
 """Rows for each cluster that runs: with fewer there is little to read ahead."""
-PORTABLE_CLUSTER = 8
+NEARLY = 1.01
+"""Of the least estimate: what is no dearer is as good."""
 WORKED_TURNS = 32
 """Rows of a cluster: filling its stages costs some per cent of its time, and clusters that cannot all run at once still
 come out even."""
@@ -82,13 +85,11 @@ class RowPipelineFamily:
         """Whether a search should look at this family: rows long enough, several for each cluster, and they fit."""
         if capability(device.arch) < 80 or self.refuse(region) is not None:
             return False
-        facts = pipeline_facts(_region(region))
-        best, row_bytes = (
-            _space(_region(region), device).best,
-            facts.rows.size * sum(stream.item_bytes for stream in facts.streams),
-        )
-        several = facts.rows.kept >= LEAST_TURNS * together(device, int(best["cluster"]))
-        return row_bytes >= LEAST_ROW_BYTES and several and check_values(facts, device, best) is None
+        facts, best = pipeline_facts(_region(region)), _space(_region(region), device).best
+        row_bytes = facts.rows.size * sum(stream.item_bytes for stream in facts.streams)
+        if row_bytes < LEAST_ROW_BYTES or check_values(facts, device, best) is not None:
+            return False
+        return most_turns(facts, device, best) >= LEAST_TURNS
 
     def slots(self, region: AnyRegion, device: DeviceModel) -> tuple[Slot, ...]:
         """The open slots; defaults are the smallest launch that holds a row, one row a cluster."""
@@ -101,7 +102,7 @@ class RowPipelineFamily:
         return check_values(pipeline_facts(region), device, _space(region, device).defaults | values)
 
     def sensible(self, region: AnyRegion, device: DeviceModel) -> Values:
-        """The smallest cluster in which a row's slice leaves room for two more, full-width accesses, bulk copies."""
+        """The launch of least estimate among those that keep rows in registers and read ahead."""
         return _space(_region(region), device).sensible()
 
     def emit(self, region: AnyRegion, device: DeviceModel, values: Values) -> Candidate:
@@ -141,7 +142,8 @@ def _space(region: Region, device: DeviceModel) -> ChoiceSpace:
     """The family's search space for one region, of bounded size."""
     facts = pipeline_facts(region)
     choices = choices_of(facts, device)
-    naive, best = _naive(facts, device, choices), _sensible(facts, device, choices)
+    naive, best = _naive(facts, device, choices), _sensible(region, facts, device, choices)
+    choices["turns"] = tuple(sorted({*choices["turns"], most_turns(facts, device, best)}))
     keep = {name: value for name, value in best.items() if name != "accumulators"}
     drops = [(name, value) for name, value in _DROPS if naive[name] != value]
     left = bounded(choices, lambda values: check_values(facts, device, values) is None, drops, keep)
@@ -157,45 +159,40 @@ def _naive(facts: PipelineFacts, device: DeviceModel, choices: Choices) -> Value
     return dict(NAIVE)
 
 
-def _sensible(facts: PipelineFacts, device: DeviceModel, choices: Choices) -> Values:
-    """What a row's cluster holds without spilling, with as many rows ahead as fit, two at most."""
-    turns = _turns(facts, device, choices)
-    for values in _likely(facts, device, choices):
-        full = values | {"turns": turns(int(values["cluster"])), "accumulators": 1}
-        for accumulators in (4, 2):
-            more = full | {"accumulators": accumulators}
-            if accumulators in choices["accumulators"] and _runs(facts, device, more):
-                return more
-        if _runs(facts, device, full):
-            return full
-    return _naive(facts, device, choices)
+def _sensible(region: Region, facts: PipelineFacts, device: DeviceModel, choices: Choices) -> Values:
+    """Nearly the least estimate among launches that spill nothing and have a row ahead, in the smallest cluster."""
+    likely = [values for values in _likely(facts, device, choices) if _runs(facts, device, values)]
+    if not likely:
+        return _naive(facts, device, choices)
+
+    def estimate(values: Values) -> float:
+        launch = pipeline_features(region, device, values, facts, pipeline_layout(facts, values))
+        return total_us(breakdown((launch,), device))
+
+    estimates = [estimate(values) for values in likely]
+    return next(values for values, us in zip(likely, estimates, strict=True) if us <= NEARLY * min(estimates))
 
 
 def _likely(facts: PipelineFacts, device: DeviceModel, choices: Choices) -> Iterator[Values]:
-    """Two rows ahead before one, portable clusters first, small ones before large ones."""
-    base = NAIVE | {"vector": choices["vector"][-1]}
-    base |= {"copies": choices["copies"][-1]}
+    """Small clusters before large ones; full-width accesses, bulk copies where there are any."""
+    base = NAIVE | {"vector": choices["vector"][-1], "copies": choices["copies"][-1]}
     clusters = sorted(int(cluster) for cluster in choices["cluster"])
-    for stages, cluster, threads in product((2, 1), clusters, (512, 256, 1024)):
+    for cluster, per_sm, stages, threads, accumulators in product(
+        clusters, choices["per_sm"][::-1], (2, 1), (512, 256), (2, 1)
+    ):
+        values = base | {"cluster": cluster, "per_sm": per_sm, "stages": stages, "threads": threads}
+        most = min(most_turns(facts, device, values), WORKED_TURNS)
+        values |= {"turns": max(int(turns) for turns in choices["turns"] if int(turns) <= most)}
         if stages in choices["stages"] and threads in choices["threads"]:
-            yield base | {"stages": stages, "cluster": cluster, "threads": threads}
+            yield values | {"accumulators": accumulators}
 
 
 def _runs(facts: PipelineFacts, device: DeviceModel, values: Values) -> bool:
     """Whether values are valid, and nothing spills."""
     layout = pipeline_layout(facts, values)
     wanted = wanted_registers(facts, layout, int(values["accumulators"]))
-    return check_values(facts, device, values) is None and wanted <= common.most_registers(device, layout.threads)
-
-
-def _turns(facts: PipelineFacts, device: DeviceModel, choices: Choices) -> Any:
-    """Rows of a cluster, by its size."""
-
-    def wanted(cluster: int) -> int:
-        most = max(1, -(-facts.rows.kept // together(device, cluster)))
-        return max((int(t) for t in choices["turns"] if int(t) <= min(most, WORKED_TURNS)), default=1)
-
-    return wanted
+    limit = common.most_registers(device, layout.threads * layout.per_sm)
+    return check_values(facts, device, values) is None and wanted <= limit
 
 
 def _context(region: Region, device: DeviceModel) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def pipeline_features(
     points = region.kept_size * region.reduced_size
     accumulators = int(values["accumulators"])
     wanted = wanted_registers(facts, layout, accumulators)
-    registers = min(wanted, common.most_registers(device, layout.threads))
+    registers = min(wanted, common.most_registers(device, layout.threads * layout.per_sm))
     requested, read, reads = _reads(region)
     if values["cache_hint"] != "default":
         read = int(read * common.HINTED_READ)

@@ -20,13 +20,15 @@ from warpsmith.kernels.slots import Values
 GPC = 16
 """SMs of a part of the chip that a cluster of more than two blocks stays within, at least (sm_90 and later)."""
 STAGES = (1, 2, 3, 4)
+PER_SM = (1, 2, 4)
 TURNS = (1, 8, 16, 32, 64)
 BULK = 16
 """Bytes of which a bulk copy takes multiples."""
 STAGE_ALIGNMENT = 128
 """Of the stages, which lie behind static shared memory."""
-OVERHEAD_REGISTERS = 28
-"""Addresses, places and what is known of a row, beside its slice and the statements: as ptxas finds for softmax."""
+OVERHEAD_REGISTERS = 10
+"""Addresses and places, beside a row's slice and the statements: 64 registers for 48 words of a softmax. With more at
+hand ptxas takes up to 30 of them to have addresses ready."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ class PipelineLayout:
 
     threads: int
     cluster: int
+    per_sm: int
     turns: int
     stages: int
     vector: int
@@ -109,6 +112,7 @@ def pipeline_facts(region: Region) -> PipelineFacts:
 def pipeline_layout(facts: PipelineFacts, values: Values) -> PipelineLayout:
     """The launch under complete values."""
     threads, cluster, vector = int(values["threads"]), int(values["cluster"]), int(values["vector"])
+    per_sm = int(values["per_sm"])
     stages, turns, bulk = int(values["stages"]), int(values["turns"]), values["copies"] == "bulk"
     slice_vectors = -(-(facts.rows.size // vector) // cluster)
     steps = max(1, -(-slice_vectors // threads))
@@ -118,7 +122,7 @@ def pipeline_layout(facts: PipelineFacts, values: Values) -> PipelineLayout:
     areas = sum(-(-slice_vectors * vector * stream.item_bytes // BULK) * BULK for stream in copied)
     meeting = sum(2 * size * (threads // common.WARP + 1) for size in facts.rows.monoid_bytes) + 8 * stages + 8
     return PipelineLayout(
-        threads=threads, cluster=cluster, turns=turns, stages=stages, vector=vector,
+        threads=threads, cluster=cluster, per_sm=per_sm, turns=turns, stages=stages, vector=vector,
         blocks=-(-facts.rows.kept // turns) * cluster, slice_vectors=slice_vectors, steps=steps,
         certain=max(0, shortest) // threads, stage_bytes=areas, copied=len(copied),
         slice_registers=steps * vector * sum(stream.words for stream in facts.streams),
@@ -154,37 +158,51 @@ def check_values(facts: PipelineFacts, device: DeviceModel, values: Values) -> I
     least = layout.slice_registers + 8
     return (
         common.check_threads(layout.threads, ("threads",))
-        or common.check_registers(device, layout.threads, least, ("threads", "cluster"))
+        or _check_together(device, layout)
+        or common.check_registers(device, layout.threads * layout.per_sm, least, ("threads", "cluster", "per_sm"))
         or common.check_shared(device, layout.shared_bytes, ("stages", "cluster"))
         or common.check_grid(layout.blocks, ("turns", "cluster"))
     )
 
 
-def together(device: DeviceModel, cluster: int) -> int:
-    """Clusters of one block an SM that run at a time, at least."""
-    if cluster <= 2 or device.sms < GPC:
-        return max(1, device.sms // cluster)
-    return device.sms // GPC * (GPC // cluster)
+def _check_together(device: DeviceModel, layout: PipelineLayout) -> Invalid | None:
+    """Whether an SM has threads and shared memory for so many blocks."""
+    threads = layout.per_sm * layout.threads
+    if threads > device.threads_per_sm:
+        message = f"{threads} threads a multiprocessor, {device.threads_per_sm} at most"
+        return Invalid(("threads", "per_sm"), "threads", message)
+    shared = layout.per_sm * (layout.shared_bytes + device.shared_reserved_per_block)
+    if layout.per_sm > 1 and shared > device.shared_per_sm:
+        message = f"{shared} bytes of shared memory a multiprocessor, {device.shared_per_sm} available"
+        return Invalid(("stages", "cluster", "per_sm"), "shared_memory", message)
+    return None
+
+
+def most_turns(facts: PipelineFacts, device: DeviceModel, values: Values) -> int:
+    """Rows of each cluster where all that run at a time share them out. Clusters of more than two blocks stay within a
+    part of the chip, so some SMs may be left over."""
+    cluster = int(values["cluster"])
+    clusters = device.sms // cluster
+    if cluster > 2 and device.sms >= GPC:
+        clusters = device.sms // GPC * (GPC // cluster)
+    return max(1, -(-facts.rows.kept // (max(1, clusters) * int(values["per_sm"]))))
 
 
 def choices_of(facts: PipelineFacts, device: DeviceModel) -> Choices:
     """Every value that can make sense for rows of this length, before the space is bounded."""
-    kept = facts.rows.kept
     clusters = tuple(c for c in (1, 2, 4, 8, 16) if c <= max(1, device.max_cluster))
     choices: Choices = {
-        "threads": (128, 256, 512, 1024), "cluster": clusters, "turns": (1,), "stages": STAGES,
+        "threads": (128, 256, 512, 1024), "cluster": clusters, "per_sm": PER_SM, "turns": (1,), "stages": STAGES,
         "copies": ("async", "bulk") if capability(device.arch) >= 90 else ("async",),
         "vector": tuple(v for v in (1, 2, 4, 8) if v <= facts.rows.widest),
         "cache_hint": ("default", "streaming"), "accumulators": (1, 2, 4),
     }  # fmt: skip
-    choices = _possible(facts, device, choices)
-    everything = {-(-kept // together(device, int(cluster))) for cluster in choices["cluster"]}
-    return choices | {"turns": tuple(sorted(turn for turn in {*TURNS, *everything} if turn <= kept))}
+    return _possible(facts, device, choices) | {"turns": tuple(turns for turns in TURNS if turns <= facts.rows.kept)}
 
 
 def _possible(facts: PipelineFacts, device: DeviceModel, choices: Choices) -> Choices:
-    """Without the values of threads, cluster, stages and vector that nothing else could make valid."""
-    names = ("threads", "cluster", "stages", "copies", "vector")
+    """Without the values that are valid with no others."""
+    names = ("threads", "cluster", "per_sm", "stages", "copies", "vector")
     rest: Values = {"turns": max(STAGES), "cache_hint": "default", "accumulators": 1}
     valid = [
         values for values in product(*(choices[name] for name in names))

@@ -240,7 +240,7 @@ for (Index start = first_vector; start < vector_count; start += VECTOR_STRIDE * 
         }
     }
 }
-if constexpr (VECTOR > 1) {
+if constexpr (${"EDGES" if held else "VECTOR > 1"}) {
     for (Index extra = first_edge; extra < edge_count; extra += EDGE_STRIDE) {
         const Index edge = extra < head ? extra : extra + edge_shift;
 //% for load in sweep.loads

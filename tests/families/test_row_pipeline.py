@@ -20,10 +20,19 @@ from warpsmith.kernels.occupancy import occupancy
 
 FAMILY = RowPipelineFamily()
 DEVICE = model_for("sm_90")
-SOFTMAX = regions.softmax(torch.empty((4096, 393_216), device="meta"), 1)
 ODD = regions.rms_norm(torch.empty((32_768, 65_535), device="meta"), 1)
 INSTANCES = regions.layer_norm(torch.empty((7168, 262_144), device="meta"), [1], affine=False)
 SLABS = regions.layer_norm(torch.empty((16, 64, 256, 256), device="meta"), [1, 2, 3], affine=False)
+
+
+def _long_softmax() -> regions.Case:
+    """Divides as lowered graphs do, without the slow paths of exact division."""
+    case = regions.softmax(torch.empty((4096, 393_216), device="meta"), 1)
+    post = [replace(line, text=line.text.replace("e1 / total", "math::divide(e1, total)")) for line in case.region.post]
+    return replace(case, region=replace(case.region, post=tuple(post)))
+
+
+SOFTMAX = _long_softmax()
 
 
 def _special() -> torch.Tensor:
@@ -48,8 +57,8 @@ FULL, SPECIAL = regions.softmax(random(7, 1024), 1), regions.softmax(_special(),
 NORM, OFFSET = regions.layer_norm(random(4, 6, 130), [1, 2]), regions.softmax(random(6, 520)[:, 1:513], 1)
 HALF = _half(random(5, 1031).to(torch.bfloat16))
 BASE = {
-    "threads": 64, "cluster": 2, "turns": 3, "stages": 2, "copies": "bulk", "vector": 4, "cache_hint": "default",
-    "accumulators": 2,
+    "threads": 64, "cluster": 2, "per_sm": 1, "turns": 3, "stages": 2, "copies": "bulk", "vector": 4,
+    "cache_hint": "default", "accumulators": 2,
 }  # fmt: skip
 
 
@@ -61,7 +70,7 @@ BASE = {
         (FULL, {"turns": 1, "stages": 1, "threads": 128}),
         (SPECIAL, {"cluster": 4}),
         (SPECIAL, {"copies": "async", "vector": 1, "accumulators": 1}),
-        (NORM, {"cache_hint": "streaming"}),
+        (NORM, {"cache_hint": "streaming", "per_sm": 2}),
         (NORM, {"copies": "async", "cluster": 1, "turns": 4}),
         (regions.rms_norm(random(9, 512), 1), {"stages": 3, "turns": 8}),
         (OFFSET, {}),
@@ -101,19 +110,19 @@ def test_a_value_changes_its_own_line_alone():
 
 @pytest.mark.parametrize("case", [SOFTMAX, ODD, INSTANCES], ids=repr)
 def test_priors_keep_long_rows_in_registers(case, compiler):
-    """Nothing spills, and an SM holds the block with the rows ahead."""
+    """Nothing spills, and an SM holds as many blocks as it should, with the rows ahead."""
     spec = spec_for(FAMILY, case.region, DEVICE)
     values = spec.sensible()
     assert_compile_cleanly(compiler, spec, [values])
     (resources,) = compiler.compile(spec.emit(values)).resources.values()
     (launch,) = spec.features(values)
-    assert values["stages"] == 2
     assert launch.shared_bytes <= DEVICE.shared_per_block
     (step,) = spec.emit(values).plan.steps
     assert resources.shared_bytes + step.shared_bytes <= launch.shared_bytes
     assert resources.registers == pytest.approx(launch.registers, rel=0.3)
     held = occupancy(DEVICE, threads=launch.threads, registers=resources.registers, shared_bytes=launch.shared_bytes)
-    assert held.blocks_per_sm >= 1
+    assert held.blocks_per_sm >= values["per_sm"]
+    assert values["turns"] > 1 <= launch.ahead
 
 
 def test_what_does_not_fit_says_why():
@@ -123,6 +132,11 @@ def test_what_does_not_fit_says_why():
 
     assert kind(SOFTMAX) is None
     assert kind(SOFTMAX, cluster=8) == "shared_memory"
+    assert kind(SOFTMAX, per_sm=2) == "shared_memory"
+    assert kind(SOFTMAX, per_sm=2, stages=1) is None
+    assert kind(SOFTMAX, per_sm=2, stages=1, threads=256) is None
+    assert kind(SOFTMAX, per_sm=4, stages=1) == "shared_memory"
+    assert kind(SOFTMAX, per_sm=4, threads=1024) == "threads"
     assert kind(SOFTMAX, cluster=4, stages=1) == "registers"
     assert kind(SOFTMAX, stages=2, turns=1) == "shape"
     assert kind(SOFTMAX, vector=1) == "alignment"
@@ -148,4 +162,4 @@ def test_reading_ahead_is_estimated_to_pay():
     prior = spec.sensible()
     alone = estimate_us(spec, prior | {"turns": 1, "stages": 1})
     ahead = estimate_us(spec, prior)
-    assert floor_us(SOFTMAX.region, DEVICE) < ahead < 0.85 * alone
+    assert floor_us(SOFTMAX.region, DEVICE) < ahead < 0.95 * alone
