@@ -26,9 +26,11 @@ BULK = 16
 """Bytes of which a bulk copy takes multiples."""
 STAGE_ALIGNMENT = 128
 """Of the stages, which lie behind static shared memory."""
-OVERHEAD_REGISTERS = 10
-"""Addresses and places, beside a row's slice and the statements: 64 registers for 48 words of a softmax. With more at
-hand ptxas takes up to 30 of them to have addresses ready."""
+ACCESS_REGISTERS = 4
+"""Address and place of each load and store."""
+OVERHEAD_REGISTERS = 2
+"""Beside these, a row's slice and the statements: 64 registers for 48 words of a softmax. With more at hand ptxas takes
+up to 30 of them to have addresses ready."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,8 @@ class PipelineFacts:
     streams: tuple[Stream, ...]
     statements: int
     """Registers of the busiest sweep's statements."""
+    accesses: int
+    """Loads and stores that have an address."""
     aligned: int
     """Elements of the widest vector at which every row starts."""
 
@@ -106,7 +110,8 @@ def pipeline_facts(region: Region) -> PipelineFacts:
         kind, widest = classify(common.address_of(load), load.predicate is not None, region, parts.geometry)
         size = codegen.ITEM_BYTES[load.dtype]
         streams.append(Stream(size, max(1, compute // 4), widest, kind == "unit", kind == "gather"))
-    return PipelineFacts(rows, tuple(streams), body_registers(parts), parts.geometry.aligned)
+    accesses = len(common.accesses(region))
+    return PipelineFacts(rows, tuple(streams), body_registers(parts), accesses, parts.geometry.aligned)
 
 
 def pipeline_layout(facts: PipelineFacts, values: Values) -> PipelineLayout:
@@ -134,7 +139,8 @@ def wanted_registers(facts: PipelineFacts, layout: PipelineLayout, accumulators:
     """Registers a thread with which nothing spills, estimated: values that may not be there are held twice."""
     partial = max(facts.rows.monoid_bytes, default=4) // 4
     doubtful = layout.slice_registers * (layout.steps - layout.certain) // layout.steps
-    return layout.slice_registers + doubtful + OVERHEAD_REGISTERS + accumulators * partial + facts.statements
+    places = OVERHEAD_REGISTERS + ACCESS_REGISTERS * facts.accesses
+    return layout.slice_registers + doubtful + places + accumulators * partial + facts.statements
 
 
 def check_values(facts: PipelineFacts, device: DeviceModel, values: Values) -> Invalid | None:
