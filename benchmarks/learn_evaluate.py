@@ -21,22 +21,11 @@ FIRST_SEED = 2000
 """Of searches: no other study has these."""
 
 
-def evaluate_all(lines: Lines, folder: Path, study: Study, place: Place, seeds: Sequence[int]) -> None:
-    """Replies of the base model and of each seed's last version, problem by problem."""
-    tasks = place.tasks(study.trained + study.unseen, study)
-    _tell_spaces(lines, tasks, study)
-    _replies(lines, study, tasks, "base", -1, None)
-    for seed in seeds:
-        found = sorted((folder / f"seed-{seed}" / "policy").glob("v*"))
-        if found:
-            _replies(lines, study, tasks, "trained", seed, found[-1])
-
-
 def search_all(lines: Lines, study: Study, place: Place) -> None:
     """Policies at the study's number of evaluations, on the spaces with their cost model, and the order of that model
     alone."""
     tasks = place.tasks(study.trained + study.unseen, study, advised=False)
-    _tell_spaces(lines, tasks, study)
+    tell_spaces(lines, tasks, study)
     for problem, task in tasks.items():
         if not lines.of("search", arm=MODEL, problem=problem):
             _add_search(lines, study, problem, MODEL, 0, task, by_estimate(task.space)[: study.evaluations])
@@ -78,7 +67,7 @@ def _add_search(
     lines.add("search", arm=arm, seed=seed, problem=problem, split=split, **judged(task, values))
 
 
-def _replies(
+def replies_of(
     lines: Lines, study: Study, tasks: Mapping[str, SpaceTask], arm: str, seed: int, adapter: Path | None
 ) -> None:
     """Replies to every problem that this version has not answered yet."""
@@ -86,6 +75,7 @@ def _replies(
     from warpsmith.rl.train.sampler import replies, seed_of
 
     version = adapter.name if adapter is not None else ""
+    tell_spaces(lines, tasks, study)
     known = {line["problem"] for line in lines.of("replies", arm=arm, seed=seed, version=version)}
     missing = {problem: task for problem, task in tasks.items() if problem not in known}
     if not missing:
@@ -104,7 +94,7 @@ def _replies(
         print(f"{arm} {seed}: {problem}: {len(different)} different of {len(texts)} replies", flush=True)
 
 
-def _tell_spaces(lines: Lines, tasks: Mapping[str, SpaceTask], study: Study) -> None:
+def tell_spaces(lines: Lines, tasks: Mapping[str, SpaceTask], study: Study) -> None:
     """What was recorded, once."""
     for problem, task in tasks.items():
         if lines.of("space", problem=problem):

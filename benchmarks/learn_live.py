@@ -58,7 +58,9 @@ def _judged(path: Path, device: str, recorded: RecordedSpace, replies: Sequence[
         **{name: _told(one) for name, one in zip(("reply", "recorded", "default"), full, strict=True)},
         "recorded_us": costs[tuple(best[name] for name in names)], "seconds": time.monotonic() - began,
     }  # fmt: skip
-    shown = ", ".join(f"{name} {found[name]['status']} {found[name]['us']}" for name in ("reply", "recorded", "default"))
+    shown = ", ".join(
+        f"{name} {found[name]['status']} {found[name]['us']}" for name in ("reply", "recorded", "default")
+    )
     return found | {"says": f"{shown} us in {found['seconds']:.1f} s"}
 
 

@@ -9,10 +9,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from learn_figures import Grid, grids, interval, of_replies
+from learn_figures import Grid, grids, interval
 from learn_setup import Lines, Study
 
 Grids = Mapping[str, Mapping[str, Grid]]
+SPENT = "spent.json"
+"""Of a training: updates and seconds."""
 WINDOW = 10
 """Updates whose mean is a point of a curve."""
 _SPLITS = {
@@ -50,7 +52,7 @@ def curves_of(folder: Path) -> list[tuple[int, int, dict[str, float]]]:
 
 def spent_of(folder: Path) -> dict[int, dict[str, Any]]:
     """Seed -> updates and seconds."""
-    paths = sorted(folder.glob("seed-*/spent.json"))
+    paths = sorted(folder.glob(f"seed-*/{SPENT}"))
     return {int(path.parent.name.removeprefix("seed-")): json.loads(path.read_text()) for path in paths}
 
 
@@ -60,7 +62,10 @@ def page(
     """All sections that there are lines for."""
     known = {line["problem"] for line in lines.of("space")}
     splits = {name: [one for one in getattr(study, name) if one in known] for name in _SPLITS}
-    text = [HEAD.format(count=study.evaluations, replies=study.replies, random=study.random), *_made(lines, study, spent)]
+    text = [
+        HEAD.format(count=study.evaluations, replies=study.replies, random=study.random),
+        *_made(lines, study, spent),
+    ]
     for name, problems in splits.items():
         found = grids(lines, problems, study.evaluations)
         text += ["", f"## {len(problems)} {_SPLITS[name]}", "", *_arms(found, len(problems), study.evaluations)]
@@ -72,7 +77,7 @@ def page(
 
 
 def _made(lines: Lines, study: Study, spent: Mapping[int, Any]) -> list[str]:
-    calls = [line for part in ("train", "evaluate") for line in lines.of("call", part=part)] or lines.of("call")
+    calls = [line for part in ("train", "answers") for line in lines.of("call", part=part)] or lines.of("call")
     if not calls:
         return []
     last = calls[-1]["machine"]
@@ -88,7 +93,7 @@ def _made(lines: Lines, study: Study, spent: Mapping[int, Any]) -> list[str]:
 
 
 def _arms(found: Grids, problems: int, count: int) -> list[str]:
-    head = f"| arm | seeds | mean percentile | best of {count} | optimum / best of {count} | best of {count}, repeats count |"
+    head = f"| arm | seeds | mean percentile | best of {count} | optimum / best | best of {count}, repeats count |"
     rows = [head, "|---" * 6 + "|"]
     for arm, own in found.items():
         cells = [_with_interval(own[name], problems) for name in ("percentile", "best", "share", "repeats")]
@@ -137,8 +142,9 @@ def _curve_table(curves: Sequence[tuple[int, int, dict[str, float]]]) -> list[st
     """Means over seeds of windows of updates."""
     rows = [
         "## Curves", "",
-        f"Means of {WINDOW} updates and of all seeds (smallest to largest seed in brackets); *unseen* is looked at now and "
-        "then and chose nothing. *Trained on*: replies of the batches, with exploration. *Entropy*: nats a decision.", "",
+        f"Means of {WINDOW} updates and of all seeds (smallest to largest seed in brackets); *unseen* is looked at now "
+        "and then and chose nothing. *Trained on*: replies of the batches, with exploration. *Entropy*: nats a "
+        "decision.", "",
         "| updates | " + " | ".join(_CURVES.values()) + " |", "|---" * (1 + len(_CURVES)) + "|",
     ]  # fmt: skip
     last = max((update for _, update, _ in curves), default=0)
@@ -178,11 +184,11 @@ def _live(lines: Lines) -> list[str]:
 
 
 def _spaces(lines: Lines) -> list[str]:
-    rows = ["## The spaces", "", "*Within 3 %*: verified combinations within 3 % of the fastest. *Default*: the "
-            "family's first choice: its percentile, and the optimum over it.", "",
-            "| problem | family | split | combinations | verified | optimum, us | median / optimum | within 3 % | default |",
+    rows = ["## The spaces", "", "*Median*: over the optimum. *Within 3 %*: verified ones within 3 % of the fastest. "
+            "*Default*: the family's first choice: its percentile, and the optimum over it.", "",
+            "| problem | family | split | combinations | verified | optimum, us | median | within 3 % | default |",
             "|---" * 9 + "|"]  # fmt: skip
-    for line in lines.of("space"):
+    for line in {one["problem"]: one for one in lines.of("space")}.values():
         rows.append(
             f"| {line['problem']} | {line['family']} | {line['split']} | {line['combinations']} | {line['verified']} | "
             f"{line['optimum_us']:.1f} | {line['median_us'] / line['optimum_us']:.2f} | "
@@ -191,27 +197,21 @@ def _spaces(lines: Lines) -> list[str]:
     return rows
 
 
-def repeats(lines: Lines, count: int) -> dict[tuple[str, int], float]:
-    """(arm, seed) -> different replies of those that were drawn, mean over problems."""
-    found: dict[tuple[str, int], list[float]] = {}
-    for line in lines.of("replies"):
-        found.setdefault((line["arm"], line["seed"]), []).append(of_replies(line, count)["different"])
-    return {key: statistics.fmean(own) for key, own in found.items()}
-
-
 HEAD = """# A language model that learns slots on an H200, and what carries over to problems it never saw
 
 Made by `benchmarks/learn_study.py`, which says how, with `benchmarks/learn_study.toml`, which has the split. Recorded
 spaces (`benchmarks/record_space.py`) answer: a reply names one of the recorded combinations, token by token whatever
-still leads to one. The prompt tells problem, device, slots, and what the cost model expects of each value; nothing that
-was measured. *Mean percentile*: share of {random} fixed verified recorded combinations that a reply beats (failed: 0),
-mean of {replies} replies without exploration; of a search, mean of its evaluations. *Best of {count}*: the percentile of
-the best of {count} evaluations, *optimum / best* the fastest recorded time over its time. A reply that repeats an earlier
+still leads to one. The prompt tells problem, device and slots, the naive value of each as the present one, what a
+search would begin with and what the cost model expects of each value; nothing that was measured.
+
+*Mean percentile*: share of {random} fixed verified recorded combinations that a reply beats (failed: 0), mean of
+{replies} replies without exploration; of a search, mean of its evaluations. *Best of {count}*: the percentile of the
+best of {count} evaluations; *optimum / best*: the fastest recorded time over its time. A reply that repeats an earlier
 one costs no evaluation, as in any search; the last column counts it as one. `builtin` and *cost model* know the cost
 model, `random` and `tpe` do not. Brackets: 95 % bootstrap intervals over problems and seeds.
 """
 LIVE = """## Judged anew
 
-The first eight different replies of a trained seed to each unseen problem, checked quickly on the device; the fastest of
-them, the recorded best and the family's own first choice then got full verdicts in one session.
+The first eight different replies of a trained seed to each unseen problem, checked quickly on the device; the fastest
+of them, the recorded best and the family's own first choice then got full verdicts in one session.
 """

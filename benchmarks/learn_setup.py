@@ -21,7 +21,7 @@ from warpsmith.rl.tasks.spaces import Advised, RecordedSpace, SpaceTask
 from warpsmith.rl.train.settings import TrainSettings, train_settings
 from warpsmith.tools.tables.folder import read_table, table_files, table_name
 
-LEAST = 32
+LEAST = 16
 """Combinations below which a recorded space is left out."""
 _VERSIONED = ("torch", "transformers", "peft", "numpy", "optuna", "warpsmith")
 
@@ -122,6 +122,14 @@ class Lines:
         self.all.append(line)
         with self._path.open("a") as file:
             file.write(json.dumps(line) + "\n")
+
+
+def read_lines(folder: Path) -> Lines:
+    """All lines of a study; what is added goes to its own file."""
+    lines = Lines(folder / "study.jsonl")
+    for path in sorted(folder.glob("*/replies.jsonl")):
+        lines.all += Lines(path).all
+    return lines
 
 
 def machine() -> dict[str, Any]:

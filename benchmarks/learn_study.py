@@ -3,21 +3,23 @@
 usage: python benchmarks/learn_study.py PART --spaces DIR --problems DIR --model PATH --to FOLDER [--seeds 3] [...]
 
 PART:
-  train     one training a seed, side by side, one GPU after the other; `--seconds` of a seed ends it at a checkpoint
-  evaluate  replies of the base model and of every trained seed to every problem
-  searches  random, tpe, builtin and the cost model's own order at as many evaluations
+  train     one training a seed, side by side, one GPU after the other; one that is done answers every problem, and
+            beside them the model as it was does. `--seconds` of a seed ends it at a checkpoint
+  answers   the same without training on: replies of the versions that there are
+  searches  random, tpe, builtin and the cost model's own order at as many evaluations; needs no GPU
   live      the best of a trained model's first eight replies, judged anew on the device beside the recorded best
   page      docs/results/learn_h200.md and the curves as CSV
 
 `--spaces`: what benchmarks/record_space.py wrote; `--problems`: the folder of the problems' files. Settings and the
-split are in learn_study.toml; `--set KEY=VALUE` changes one. Everything is a line of FOLDER/study.jsonl or a folder of a
-training below it: what is there is not made again, and a part that was broken off goes on.
+split are in learn_study.toml; `--set KEY=VALUE` changes one. Everything is a line of a file `*.jsonl` below FOLDER or a
+training there: what is there is not made again, and a part that was broken off goes on.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -25,33 +27,34 @@ import time
 from pathlib import Path
 from typing import Any
 
-from learn_evaluate import evaluate_all, search_all
+from learn_evaluate import replies_of, search_all
 from learn_live import live_all
-from learn_page import write_page
-from learn_setup import Lines, Place, Study, machine, read_study
+from learn_page import SPENT, write_page
+from learn_setup import Lines, Place, Study, machine, read_lines, read_study
+
+from warpsmith.rl.tasks.spaces import SpaceTask
 
 BESIDE = Path(__file__).resolve().parent
-PARTS = ("train", "evaluate", "searches", "live", "page")
+PARTS = ("train", "answers", "searches", "live", "page")
+BASE = -1
+"""In place of a seed: the model as it was."""
 
 
 def main() -> int:
     """Exit status 0; 1 where a training failed."""
     options = parsed()
-    study = read_study(options.config, options.model, options.set)
+    study = read_study(options.config, options.model, options.set, max(options.seed, 0))
     place = Place(options.spaces, options.problems, options.arch)
-    options.to.mkdir(parents=True, exist_ok=True)
-    lines = Lines(options.to / "study.jsonl")
     if options.part == "one":
-        return train_one(options, place)
+        return one_seed(options, study, place)
+    lines = read_lines(options.to)
     if options.part == "page":
         write_page(lines, options.to, study, options.out)
         return 0
     lines.add("call", part=options.part, command=" ".join(sys.argv[1:]), machine=machine(), at=time.time())
-    if options.part == "train":
-        return train_all(options, study)
-    if options.part == "evaluate":
-        evaluate_all(lines, options.to, study, place, range(options.seeds))
-    elif options.part == "searches":
+    if options.part in ("train", "answers"):
+        return all_seeds(options)
+    if options.part == "searches":
         search_all(lines, study, place)
     else:
         live_all(lines, study, place, seed=options.seed, seconds=options.seconds, device=options.device)
@@ -71,27 +74,28 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--arch", default="sm_90")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0, help="of `live`")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="of a seed's training over all calls; of `live`")
-    parser.add_argument("--call", type=float, default=float("inf"), help="seconds after which this call ends trainings")
-    parser.add_argument("--together", type=int, default=0, help="trainings side by side; 0: all")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="of a seed's training in all calls; of `live`")
+    parser.add_argument("--call", type=float, default=math.inf, help="seconds after which this call ends trainings")
+    parser.add_argument("--together", type=int, default=0, help="processes side by side; 0: all")
     parser.add_argument("--device", choices=("auto", "gpu", "cpu"), default="auto", help="of `live`")
     parser.add_argument("--out", type=Path, help="the page")
+    parser.add_argument("--answer", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
-def train_all(options: argparse.Namespace, study: Study) -> int:
-    """A process for each seed that is not done, on one GPU after the other."""
+def all_seeds(options: argparse.Namespace) -> int:
+    """A process for the model as it was and one for each seed, on one GPU after the other."""
     import torch
 
     began, count = time.monotonic(), torch.cuda.device_count() if torch.cuda.is_available() else 0
-    waiting = list(range(options.seeds))
+    waiting = [*range(options.seeds), BASE]
     running: dict[int, subprocess.Popen[bytes]] = {}
     failed: list[int] = []
     while waiting or running:
-        while waiting and len(running) < (options.together or options.seeds):
+        while waiting and len(running) < (options.together or options.seeds + 1):
             seed = waiting.pop(0)
             left = options.call - (time.monotonic() - began)
-            words = [sys.executable, __file__, "one", *_same(options), "--seed", str(seed), "--call", str(left)]
+            words = [sys.executable, __file__, "one", *_same(options), f"--seed={seed}", f"--call={left}"]
             where = {"CUDA_VISIBLE_DEVICES": str(seed % count)} if count > 1 else {}
             running[seed] = subprocess.Popen(words, env={**os.environ, **where})
         for seed, process in list(running.items()):
@@ -104,43 +108,60 @@ def train_all(options: argparse.Namespace, study: Study) -> int:
 
 def _same(options: argparse.Namespace) -> list[str]:
     """What a seed's own process is told of this one's command line."""
-    words = []
+    words = ["--answer"] if options.part == "answers" else []
     for name in ("spaces", "problems", "model", "to", "config", "arch", "seconds"):
         words += [f"--{name}", str(getattr(options, name))]
     return words + [word for one in options.set for word in ("--set", one)]
 
 
-def train_one(options: argparse.Namespace, place: Place) -> int:
-    """The training of one seed, as far as its time goes; it goes on from its last checkpoint."""
+def one_seed(options: argparse.Namespace, study: Study, place: Place) -> int:
+    """Trains one seed as far as its time goes, from its last checkpoint on; once that is over, its replies."""
+    began = time.monotonic()
+    folder = options.to / ("base" if options.seed == BASE else f"seed-{options.seed}")
+    folder.mkdir(parents=True, exist_ok=True)
+    tasks = place.tasks(study.trained + study.unseen, study)
+    lines = Lines(folder / "replies.jsonl")
+    if options.seed == BASE:
+        replies_of(lines, study, tasks, "base", BASE, None)
+        return 0
+    spent = _spent(folder)
+    if not options.answer and not _done(spent, options, study):
+        spent = _trained(options, study, tasks, folder, began, spent)
+    if options.answer or _done(spent, options, study):
+        found = sorted((folder / "policy").glob("v*"))
+        if found:
+            replies_of(lines, study, tasks, "trained", options.seed, found[-1])
+    return 0
+
+
+def _trained(
+    options: argparse.Namespace, study: Study, tasks: dict[str, SpaceTask], folder: Path, began: float,
+    spent: dict[str, Any],
+) -> dict[str, Any]:  # fmt: skip
+    """One training, until its time or this call's is over; what is spent then."""
     from warpsmith.rl.tasks.scoring import ranked_within
     from warpsmith.rl.train.sampler import LiveTasks, advantage_rule
     from warpsmith.rl.train.trainer import train
 
-    began = time.monotonic()
-    study = read_study(options.config, options.model, options.set, options.seed)
-    folder = options.to / f"seed-{options.seed}"
-    folder.mkdir(exist_ok=True)
-    spent = _spent(folder)
-    if spent["step"] >= study.train.steps or spent["seconds"] >= options.seconds:
-        return 0
+    settings = study.train
     left = min(options.seconds - spent["seconds"], options.call)
-    tasks = list(place.tasks(study.trained, study).values())
-    held_out = list(place.tasks(study.unseen, study).values())
-    source = LiveTasks(
-        tasks, study.train.sampling, advantage_rule(study.train, ranked_within(study.rewards)), study.train.seed
-    )
+    own, others = ([tasks[name] for name in names if name in tasks] for names in (study.trained, study.unseen))
+    source = LiveTasks(own, settings.sampling, advantage_rule(settings, ranked_within(study.rewards)), settings.seed)
     ended = train(
-        study.train, source, folder, held_out=held_out,
-        interrupted=lambda: time.monotonic() - began > left,
+        settings, source, folder, held_out=others, interrupted=lambda: time.monotonic() - began > left,
         heard=lambda step, figures: _tell(options.seed, step, figures),
     )  # fmt: skip
     spent = {"step": ended.step, "seconds": spent["seconds"] + time.monotonic() - began, "stop": ended.stop}
-    (folder / "spent.json").write_text(json.dumps(spent))
-    return 0
+    (folder / SPENT).write_text(json.dumps(spent))
+    return spent
+
+
+def _done(spent: dict[str, Any], options: argparse.Namespace, study: Study) -> bool:
+    return bool(spent["step"] >= study.train.steps or spent["seconds"] >= options.seconds)
 
 
 def _spent(folder: Path) -> dict[str, Any]:
-    path = folder / "spent.json"
+    path = folder / SPENT
     return json.loads(path.read_text()) if path.is_file() else {"step": 0, "seconds": 0.0}
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from warpsmith.agents.llm.records import Message
 from warpsmith.agents.policy import Trial
 from warpsmith.agents.recorded import recorded_trial
@@ -117,30 +119,34 @@ class RecordedSpace:
 
 @dataclass(frozen=True, eq=False)
 class Advised(RecordedSpace):
-    """The same, whose slots also say what the cost model expects of each value."""
+    """The same, whose slots also say what a search begins with, and what the cost model expects of each value."""
 
     @cached_property
     def choice_slots(self) -> tuple[Slot, ...]:
-        """With the least time expected with each value among what was recorded, over the least of all."""
+        """With the family's prior, and the values in the order of what is expected of the recorded combinations that
+        have them."""
         plain = RecordedSpace(self.spec, self.table, self.fixed)
-        grid = Grid(plain)
+        grid, prior = Grid(plain), plain.sensible()
         known = [(point, cost) for point in plain.points if (cost := self.estimate(grid.values(point))) is not None]
-        if not known:
-            return plain.choice_slots
-        best = min(cost for _, cost in known)
         return tuple(
-            replace(slot, doc=f"{slot.doc}. {advice(slot, column, known, best)}")
+            replace(slot, doc=f"{slot.doc}. Usual: {prior[slot.name]}{advice(slot, column, known)}")
             for column, slot in enumerate(plain.choice_slots)
         )
 
 
-def advice(slot: Slot, column: int, known: Sequence[tuple[Point, float]], best: float) -> str:
-    """What the cost model says of a slot's values, fastest first."""
-    least: dict[int, float] = {}
+def advice(slot: Slot, column: int, known: Sequence[tuple[Point, float]]) -> str:
+    """What the cost model says of a slot's values, fastest first: the lower quartile of the combinations with a value,
+    over that of the first; empty where it knows none. The least of them would say nothing where the memory is the limit
+    whatever one chooses."""
+    if not known:
+        return ""
+    costs: dict[int, list[float]] = {}
     for point, cost in known:
-        least[point[column]] = min(cost, least.get(point[column], cost))
-    order = sorted(least, key=lambda at: (least[at], at))
-    return "Expected, fastest first: " + ", ".join(f"{slot.values[at]} ({least[at] / best:.2f})" for at in order)
+        costs.setdefault(point[column], []).append(cost)
+    quarter = {at: float(np.quantile(own, 0.25)) for at, own in costs.items()}
+    order = sorted(quarter, key=lambda at: (quarter[at], at))
+    told = (f"{slot.values[at]} ({quarter[at] / quarter[order[0]]:.2f})" for at in order)
+    return f". Expected, fastest first: {', '.join(told)}"
 
 
 @dataclass(frozen=True)
@@ -155,7 +161,7 @@ class SpaceTask:
     messages: Sequence[Message] = field(init=False, repr=False)
     """The problem, the device, the slots."""
     schema: dict[str, Any] = field(init=False, repr=False)
-    """All recorded combinations: a reply is one of them, and each of its tokens may take whatever still leads to one."""
+    """All recorded combinations: a reply is one of them, token by token whatever still leads to one."""
     _yardstick: tuple[float, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
