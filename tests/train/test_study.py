@@ -35,8 +35,8 @@ def test_arms_without_all_problems_have_no_row_and_old_versions_do_not_count(
     lines = benchmark("learn_setup").Lines(tmp_path / "study.jsonl")
     for version, rank in (("v1", 0.1), ("v2", 0.9)):
         for problem in ("a", "b"):
-            lines.add("replies", arm="trained", seed=0, version=version, problem=problem, drawn=[0] * 8, percentile=[rank],
-                      share=[rank])  # fmt: skip
+            told = {"version": version, "problem": problem, "percentile": [rank], "share": [rank]}
+            lines.add("replies", arm="trained", seed=0, drawn=[0] * 8, **told)
     lines.add("search", arm="tpe", seed=5, problem="a", percentile=[0.2, 0.4], share=[0.5, 0.6])
     found = figures.grids(lines, ["a", "b"], 8)
     assert list(found) == ["trained"]
