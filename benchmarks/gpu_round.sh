@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What needs a GPU, part by part, each with a time limit and a log of its own: the tests marked gpu and the figures of docs/results.
 # usage: benchmarks/gpu_round.sh OUT [PART ...]      PYTHON=... KERNELBENCH=.kernelbench MODEL=model.gguf SPACES=DIR WORK=DIR
-# parts: tests redteam hostile small_card products null verdicts numerics model suite spaces learn learn_live throughput
+# parts: tests redteam hostile small_card products null verdicts numerics model suite spaces learn learn_live throughput agents_live
 # spaces: slot spaces of 16 problems of level 1, half a minute each; goes on where OUT holds some already.
 # suite: nine minutes of the whole benchmark a call; it goes on where OUT holds a suite run already.
 set -uo pipefail
@@ -58,6 +58,9 @@ for name in "${@:-tests redteam hostile small_card}"; do
                 part learn_live 100 "$python" benchmarks/learn_study.py live --spaces "${SPACES:-$out/spaces}" \
                     --problems "$problems" --model "${MODEL:?}" --to "$work" --seconds 60 --device gpu
                 learnt ;;
+            agents_live) # goes on where OUT holds some already
+                part agents_live 140 "$python" benchmarks/agents_live.py "$problems"/{38,82}_*.py --to "$out/agents_live" \
+                    --seconds 110 --out "$out/agents_live.md" ;;
             throughput) # beside TRL's trainer: packages trl, datasets, dill and multiprocess
                 wide=(--model "${MODEL:?}" --groups 8 --group-size 16 --prompt 415 --slots 6 --rank 8 --repeat 5)
                 part throughput 150 "$python" benchmarks/train_throughput.py "${wide[@]}" --micro-batch 128 \
