@@ -59,8 +59,10 @@ for name in "${@:-tests redteam hostile small_card}"; do
                     --problems "$problems" --model "${MODEL:?}" --to "$work" --seconds 60 --device gpu
                 learnt ;;
             agents_live) # goes on where OUT holds some already
-                part agents_live 140 "$python" benchmarks/agents_live.py "$problems"/{38,82}_*.py --to "$out/agents_live" \
-                    --seconds 110 --out "$out/agents_live.md" ;;
+                work=${WORK:-$out}/agents_live
+                part agents_live 140 "$python" benchmarks/agents_live.py "$problems"/{38,82}_*.py --to "$work" --seconds 110 \
+                    --out "$out/agents_live.md"
+                cp "$work/searches.jsonl" "$out/agents_live.jsonl" ;;
             throughput) # beside TRL's trainer: packages trl, datasets, dill and multiprocess
                 wide=(--model "${MODEL:?}" --groups 8 --group-size 16 --prompt 415 --slots 6 --rank 8 --repeat 5)
                 part throughput 150 "$python" benchmarks/train_throughput.py "${wide[@]}" --micro-batch 128 \
