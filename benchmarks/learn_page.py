@@ -69,6 +69,7 @@ def page(
     for name, problems in splits.items():
         found = grids(lines, problems, study.evaluations)
         text += ["", f"## {len(problems)} {_SPLITS[name]}", "", *_arms(found, len(problems), study.evaluations)]
+        text.append(_first_choice(lines, problems))
         if name == "unseen":
             text += ["", *_answers(found, len(problems))]
     text += ["", *_each(lines, study, [*splits["unseen"], *splits["trained"]])]
@@ -99,6 +100,17 @@ def _arms(found: Grids, problems: int, count: int) -> list[str]:
         cells = [_with_interval(own[name], problems) for name in ("percentile", "best", "share", "repeats")]
         rows.append(f"| {arm} | {own['percentile'].values.shape[1]} | " + " | ".join(cells) + " |")
     return rows
+
+
+def _first_choice(lines: Lines, problems: Sequence[str]) -> str:
+    """The row of the combination that a search begins with: one evaluation."""
+    own = {line["problem"]: line for line in lines.of("space") if line["problem"] in problems}
+    if not own:
+        return ""
+    rank, share = (
+        statistics.fmean(one[name] for one in own.values()) for name in ("default_percentile", "default_share")
+    )
+    return f"| family's first choice, 1 evaluation | – | {rank:.3f} | {rank:.3f} | {share:.3f} | {rank:.3f} |"
 
 
 def _with_interval(grid: Grid, problems: int) -> str:

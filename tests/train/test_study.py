@@ -61,3 +61,30 @@ def test_a_torn_line_is_made_anew(figures: ModuleType, tmp_path: Path) -> None:
     lines = benchmark("learn_setup").Lines(path)
     lines.add("search", arm="random")
     assert [json.loads(line)["arm"] for line in path.read_text().splitlines()] == ["tpe", "random"]
+
+
+def test_the_page_says_what_was_asked_for_and_leaves_out_what_nobody_ran(figures: ModuleType, tmp_path: Path) -> None:
+    setup, page = benchmark("learn_setup"), benchmark("learn_page")
+    text = (Path(setup.__file__).parent / "learn_study.toml").read_text()
+    for name, own in (("trained", ["c"]), ("near", ["a", "b"]), ("far", [])):
+        head, _, tail = text.partition(f"{name} = [")
+        text = f"{head}{name} = {json.dumps(own)}{tail.partition(']')[2]}"
+    (tmp_path / "study.toml").write_text(text)
+    study = setup.read_study(tmp_path / "study.toml", tmp_path / "model", ["steps=7"])
+    assert (study.train.steps, study.unseen, study.split("b")) == (7, ("a", "b"), "near")
+    lines = setup.Lines(tmp_path / "study.jsonl")
+    for problem in ("a", "b"):
+        told = {"problem": problem, "split": "near", "drawn": [0] * 8, "share": [0.9], "version": "v1"}
+        lines.add("replies", arm="base", seed=-1, percentile=[0.3], **told)
+        lines.add("replies", arm="trained", seed=0, percentile=[0.6], **told)
+        lines.add("space", problem=problem, split="near", family="map", combinations=9, verified=8, optimum_us=2.0,
+                  median_us=3.0, near=2, default_percentile=0.5, default_share=0.8)  # fmt: skip
+    written = page.page(lines, study, [(0, 0, {"eval/percentile": 0.3}), (0, 1, {"percentile/mean": 0.5})], {})
+    assert "Mean percentile, trained over base: 2.00 [2.00, 2.00] (goal 1.5)." in written
+    assert "| trained | 1 | 0.600 [0.600, 0.600] |" in written
+    assert "| family's first choice, 1 evaluation | – | 0.500 |" in written
+    assert "| 1–10 | 0.500 (0.500–0.500) |" in written
+    assert "Judged anew" not in written
+    assert "tpe, percentile" not in written
+    with pytest.raises(setup.UserError, match="a is named twice"):
+        setup.read_study(tmp_path / "study.toml", tmp_path / "model", ['study.far=["a"]'])
