@@ -89,15 +89,17 @@ def all_seeds(options: argparse.Namespace) -> int:
 
     began, count = time.monotonic(), torch.cuda.device_count() if torch.cuda.is_available() else 0
     waiting = [*range(options.seeds), BASE]
+    together = options.together or len(waiting)
+    threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // together))}
     running: dict[int, subprocess.Popen[bytes]] = {}
     failed: list[int] = []
     while waiting or running:
-        while waiting and len(running) < (options.together or options.seeds + 1):
+        while waiting and len(running) < together:
             seed = waiting.pop(0)
             left = options.call - (time.monotonic() - began)
             words = [sys.executable, __file__, "one", *_same(options), f"--seed={seed}", f"--call={left}"]
             where = {"CUDA_VISIBLE_DEVICES": str(seed % count)} if count > 1 else {}
-            running[seed] = subprocess.Popen(words, env={**os.environ, **where})
+            running[seed] = subprocess.Popen(words, env={**threads, **os.environ, **where})
         for seed, process in list(running.items()):
             if process.poll() is not None:
                 del running[seed]
