@@ -63,11 +63,11 @@ for name in "${@:-tests redteam hostile small_card}"; do
                 part agents_live 140 "$python" benchmarks/agents_live.py "$problems"/{38,82}_*.py --to "$work" --seconds 110 \
                     --out "$out/agents_live.md"
                 cp "$work/searches.jsonl" "$out/agents_live.jsonl" ;;
-            throughput) # beside TRL's trainer: packages trl, datasets, dill and multiprocess
+            throughput) # beside TRL's trainer, on one GPU (its Trainer spreads over all it sees): trl, datasets, dill, multiprocess
                 wide=(--model "${MODEL:?}" --groups 8 --group-size 16 --prompt 415 --slots 6 --rank 8 --repeat 5)
-                part throughput 150 "$python" benchmarks/train_throughput.py "${wide[@]}" --micro-batch 128 \
+                part throughput 150 env CUDA_VISIBLE_DEVICES=0 "$python" benchmarks/train_throughput.py "${wide[@]}" --micro-batch 128 \
                     --json "$out/throughput.json"
-                part throughput_bf16 150 "$python" benchmarks/train_throughput.py "${wide[@]}" --micro-batch 128 \
+                part throughput_bf16 150 env CUDA_VISIBLE_DEVICES=0 "$python" benchmarks/train_throughput.py "${wide[@]}" --micro-batch 128 \
                     --dtype bfloat16 --autocast --json "$out/throughput_bf16.json" ;;
             model) part model 400 "$python" benchmarks/model_search.py --policy "local:${MODEL:?}" --device auto \
                 --out "$out/runs" --json "$out/model.json" --markdown "$out/model.md" ;;
