@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What needs a GPU, part by part, each with a time limit and a log of its own: the tests marked gpu and the figures of docs/results.
-# usage: benchmarks/gpu_round.sh OUT [PART ...]      PYTHON=... KERNELBENCH=.kernelbench MODEL=model.gguf SPACES=DIR WORK=DIR
+# usage: benchmarks/gpu_round.sh OUT [PART ...]      PYTHON=... KERNELBENCH=.kernelbench MODEL=model.gguf
+#        of learn: SPACES=DIR WORK=DIR RESUME=DIR SECONDS_A_SEED=360
 # parts: tests redteam hostile small_card products null verdicts numerics model suite spaces learn learn_live throughput agents_live
 # spaces: slot spaces of 16 problems of level 1, half a minute each; goes on where OUT holds some already.
 # suite: nine minutes of the whole benchmark a call; it goes on where OUT holds a suite run already.
@@ -17,12 +18,31 @@ part() { # NAME SECONDS COMMAND...
     echo "$name: exit $? after $((SECONDS - began)) s; $(tail -n 1 "$out/$name.log" | cut -c1-200)" | tee -a "$out/round.txt"
 }
 
-learnt() { # what of a study is small: lines, curves, and the last adapter of each seed
-    tar -C "$work" -czf "$out/learn.tar.gz" --exclude=state.pt --exclude='policy' --exclude=tensorboard --exclude=ready.jsonl.gz .
+learnt() { # what goes on from a study elsewhere, each file below 16 MiB: lines and curves, adapters, a checkpoint a seed
+    [ -d "$work" ] || return 0
+    tar -C "$work" -czf "$out/learn.tar.gz.new" --exclude=state.pt --exclude=policy --exclude=tensorboard --exclude='*/.*' . \
+        && mv "$out/learn.tar.gz.new" "$out/learn.tar.gz"
+    adapters=()
     for folder in "$work"/seed-*; do
-        adapter=$(ls -d "$folder"/policy/v* 2> /dev/null | tail -n 1)
-        [ -n "$adapter" ] && cp "$adapter/adapter_model.safetensors" "$out/adapter-${folder##*-}.safetensors"
+        last=$(ls -d "$folder"/policy/v* 2> /dev/null | tail -n 1)
+        [ -n "$last" ] && adapters+=("${last#"$work"/}")
+        state=$(ls "$folder"/checkpoints/*/state.pt 2> /dev/null | tail -n 1)
+        [ -n "$state" ] && cp "$state" "$out/state-${folder##*-}.pt.new" && mv "$out/state-${folder##*-}.pt.new" "$out/state-${folder##*-}.pt"
     done
+    [ ${#adapters[@]} -gt 0 ] && tar -C "$work" -cf "$out/adapters.tar" "${adapters[@]}"
+    return 0
+}
+
+learnt_before() { # takes over what `learnt` left in RESUME
+    [ -n "${RESUME:-}" ] && [ ! -d "$work" ] || return 0
+    mkdir -p "$work"
+    tar -C "$work" -xzf "$RESUME/learn.tar.gz"
+    [ -f "$RESUME/adapters.tar" ] && tar -C "$work" -xf "$RESUME/adapters.tar"
+    for state in "$RESUME"/state-*.pt; do
+        seed=${state##*state-}; folder=$(ls -d "$work/seed-${seed%.pt}"/checkpoints/[0-9]* 2> /dev/null | tail -n 1)
+        [ -n "$folder" ] && cp "$state" "$folder/state.pt"
+    done
+    return 0
 }
 
 for name in "${@:-tests redteam hostile small_card}"; do
@@ -47,16 +67,21 @@ for name in "${@:-tests redteam hostile small_card}"; do
             spaces)
                 files=(); for id in 1 23 26 36 38 40 41 42 44 47 51 82 89 92 94 98; do files+=("$problems/${id}_"*.py); done
                 part spaces 590 "$python" benchmarks/record_space.py "${files[@]}" --to "$out/spaces" --most 300 --seconds 30 ;;
-            learn) # SmolLM2 on recorded spaces (SPACES), three seeds side by side; WORK keeps trainings, OUT gets what is small
+            learn) # SmolLM2 on recorded spaces (SPACES), three seeds side by side; goes on from WORK, or from an OUT of before (RESUME)
                 work=${WORK:-$out/learn_work}
+                learnt_before
+                # Whoever is cut off has what there was until then.
+                while sleep 20; do learnt; done 2> /dev/null & keeps=$!
                 study=("$python" benchmarks/learn_study.py)
                 same=(--spaces "${SPACES:-$out/spaces}" --problems "$problems" --model "${MODEL:?}" --to "$work")
                 part learn 560 "${study[@]}" train "${same[@]}" --seconds "${SECONDS_A_SEED:-360}" --call 470
+                kill $keeps; wait $keeps 2> /dev/null
                 learnt ;;
             learn_live)
                 work=${WORK:-$out/learn_work}
-                part learn_live 100 "$python" benchmarks/learn_study.py live --spaces "${SPACES:-$out/spaces}" \
-                    --problems "$problems" --model "${MODEL:?}" --to "$work" --seconds 60 --device gpu
+                learnt_before
+                part learn_live 150 "$python" benchmarks/learn_study.py live --spaces "${SPACES:-$out/spaces}" \
+                    --problems "$problems" --model "${MODEL:?}" --to "$work" --seconds 90 --together 3 --device gpu
                 learnt ;;
             agents_live) # goes on where OUT holds some already
                 work=${WORK:-$out}/agents_live

@@ -3,9 +3,12 @@ and the family's own first choice."""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +19,31 @@ from warpsmith.app.workbench import Bench, open_bench, roof_for, specs_of
 from warpsmith.kernels.family import KernelSpec
 from warpsmith.kernels.records import Candidate, Outcome
 from warpsmith.kernels.slots import Values
-from warpsmith.rl.tasks.spaces import RecordedSpace
+from warpsmith.rl.tasks.spaces import RecordedSpace, SpaceTask
 
 
-def live_all(lines: Lines, study: Study, place: Place, *, seed: int, seconds: float, device: str) -> None:
-    """Problem by problem until the time is over; what was judged is not judged again."""
-    began = time.monotonic()
+def live_all(lines: Lines, study: Study, place: Place, options: argparse.Namespace) -> None:
+    """Problem by problem, `--together` at a time, until the time is over; what was judged is not judged again. The
+    judges of different problems take turns on the device."""
+    began, adding = time.monotonic(), threading.Lock()
     tables = place.tasks(study.unseen, study, advised=False)
-    for problem, task in tables.items():
-        answered = lines.of("replies", arm="trained", seed=seed, problem=problem)
-        if not answered or lines.of("live", problem=problem, seed=seed):
-            continue
-        if time.monotonic() - began > seconds:
+
+    def one(problem: str, task: SpaceTask) -> None:
+        answered = lines.of("replies", arm="trained", seed=options.seed, problem=problem)
+        if not answered or lines.of("live", problem=problem, seed=options.seed):
+            return
+        if time.monotonic() - began > options.seconds:
             print(f"{problem}: no time is left", flush=True)
-            continue
+            return
         path = place.problems / f"{problem}.py"
-        found = _judged(path, device, task.space, first_replies(answered[-1], study.evaluations))
-        lines.add("live", problem=problem, seed=seed, split=study.split(problem), **found)
+        found = _judged(path, options.device, task.space, first_replies(answered[-1], study.evaluations))
+        with adding:
+            lines.add("live", problem=problem, seed=options.seed, split=study.split(problem), **found)
         print(f"{problem}: {found['says']}", flush=True)
+
+    with ThreadPoolExecutor(max(options.together, 1)) as pool:
+        for done in [pool.submit(one, *pair) for pair in tables.items()]:
+            done.result()
 
 
 def first_replies(answered: Mapping[str, Any], count: int) -> list[Values]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import json
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +15,8 @@ from learn_figures import Grid, grids, interval
 from learn_setup import Lines, Study
 
 Grids = Mapping[str, Mapping[str, Grid]]
+Row = tuple[int, int, dict[str, float]]
+"""Seed, update, figures."""
 SPENT = "spent.json"
 """Of a training: updates and seconds."""
 WINDOW = 10
@@ -27,21 +31,22 @@ _CURVES = {
 }  # fmt: skip
 
 
-def write_page(lines: Lines, folder: Path, study: Study, out: Path | None) -> None:
+def write_page(lines: Lines, folder: Path, study: Study, options: argparse.Namespace) -> None:
     """`learn.md` and `learn_curves.csv` in the study's folder, and the page where it is wanted."""
-    curves = curves_of(folder)
+    out: Path | None = options.out
+    curves = curves_of(folder) if options.log is None else curves_of_log(options.log.read_text())
     with (folder / "learn_curves.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["seed", "update", *_CURVES])
         writer.writerows([seed, update, *(row.get(name, "") for name in _CURVES)] for seed, update, row in curves)
-    text = page(lines, study, curves, spent_of(folder))
+    text = page(lines, study, curves, spent_of(folder), options.note)
     (folder / "learn.md").write_text(text)
     if out is not None:
         out.write_text(text)
         out.with_name(f"{out.stem}_curves.csv").write_text((folder / "learn_curves.csv").read_text())
 
 
-def curves_of(folder: Path) -> list[tuple[int, int, dict[str, float]]]:
+def curves_of(folder: Path) -> list[Row]:
     """Seed, update and figures, of every update of every training."""
     found = []
     for path in sorted(folder.glob("seed-*/metrics.jsonl")):
@@ -50,20 +55,28 @@ def curves_of(folder: Path) -> list[tuple[int, int, dict[str, float]]]:
     return found
 
 
+def curves_of_log(text: str) -> list[Row]:
+    """The same from what a training printed."""
+    found: list[Row] = []
+    for seed, update, words in re.findall(r"^seed (\d+), update (\d+): (.*)$", text, re.MULTILINE):
+        figures = {name: float(value) for name, value in (one.rsplit(" ", 1) for one in words.split(", "))}
+        found.append((int(seed), int(update), figures))
+    return sorted(found, key=lambda row: row[:2])
+
+
 def spent_of(folder: Path) -> dict[int, dict[str, Any]]:
     """Seed -> updates and seconds."""
     paths = sorted(folder.glob(f"seed-*/{SPENT}"))
     return {int(path.parent.name.removeprefix("seed-")): json.loads(path.read_text()) for path in paths}
 
 
-def page(
-    lines: Lines, study: Study, curves: Sequence[tuple[int, int, dict[str, float]]], spent: Mapping[int, Any]
-) -> str:
+def page(lines: Lines, study: Study, curves: Sequence[Row], spent: Mapping[int, Any], note: str | None = None) -> str:
     """All sections that there are lines for."""
     known = {line["problem"] for line in lines.of("space")}
     splits = {name: [one for one in getattr(study, name) if one in known] for name in _SPLITS}
     text = [
         HEAD.format(count=study.evaluations, replies=study.replies, random=study.random),
+        *([note, ""] if note else []),
         *_made(lines, study, spent),
     ]
     for name, problems in splits.items():
@@ -71,7 +84,7 @@ def page(
         text += ["", f"## {len(problems)} {_SPLITS[name]}", "", *_arms(found, len(problems), study.evaluations)]
         text.append(_first_choice(lines, problems))
         if name == "unseen":
-            text += ["", *_answers(found, len(problems))]
+            text += ["", *_answers(found, len(problems)), *_looks(curves, study, found)]
     text += ["", *_each(lines, study, [*splits["unseen"], *splits["trained"]])]
     text += ["", *_curve_table(curves), "", *_live(lines), "", *_spaces(lines)]
     return "\n".join(text) + "\n"
@@ -136,6 +149,28 @@ def _answers(found: Grids, problems: int) -> list[str]:
     return [text[0], "", *text[1:]]
 
 
+def _looks(curves: Sequence[Row], study: Study, found: Grids) -> list[str]:
+    """What the last look of each training at the unseen problems said, where its replies are not here."""
+    last = {seed: (step, row) for seed, step, row in curves if "eval/percentile" in row}
+    if "trained" in found or not last:
+        return []
+    ranks, best = ([row[name] for _, row in last.values()] for name in ("eval/percentile", "eval/best_of_8"))
+    at = ", ".join(f"update {step} of seed {seed}" for seed, (step, _) in sorted(last.items()))
+    words = (
+        f"The last looks of the trainings at these problems ({study.train.eval_samples} replies each; {at}): mean "
+        f"percentile {_over_seeds(ranks)}, percentile of the best of 8, repeats count {_over_seeds(best)}."
+    )
+    if "base" in found:
+        words += (
+            f" Over the base's mean percentile: {statistics.fmean(ranks) / found['base']['percentile'].mean():.2f}."
+        )
+    return [words]
+
+
+def _over_seeds(values: Sequence[float]) -> str:
+    return f"{statistics.fmean(values):.3f} ({min(values):.3f} to {max(values):.3f})"
+
+
 def _each(lines: Lines, study: Study, problems: Sequence[str]) -> list[str]:
     rows = ["## Problem by problem", "", "Mean percentile / percentile of the best of 8, means over seeds.", ""]
     arms = ("base", "trained", "random", "tpe", "builtin", "cost model")
@@ -150,7 +185,7 @@ def _each(lines: Lines, study: Study, problems: Sequence[str]) -> list[str]:
     return rows
 
 
-def _curve_table(curves: Sequence[tuple[int, int, dict[str, float]]]) -> list[str]:
+def _curve_table(curves: Sequence[Row]) -> list[str]:
     """Means over seeds of windows of updates."""
     rows = [
         "## Curves", "",

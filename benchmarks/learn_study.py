@@ -36,6 +36,8 @@ from warpsmith.rl.tasks.spaces import SpaceTask
 
 BESIDE = Path(__file__).resolve().parent
 PARTS = ("train", "answers", "searches", "live", "page")
+CUT = "cut"
+"""How a training ended that could not say so."""
 BASE = -1
 """In place of a seed: the model as it was."""
 
@@ -49,7 +51,7 @@ def main() -> int:
         return one_seed(options, study, place)
     lines = read_lines(options.to)
     if options.part == "page":
-        write_page(lines, options.to, study, options.out)
+        write_page(lines, options.to, study, options)
         return 0
     lines.add("call", part=options.part, command=" ".join(sys.argv[1:]), machine=machine(), at=time.time())
     if options.part in ("train", "answers"):
@@ -57,7 +59,7 @@ def main() -> int:
     if options.part == "searches":
         search_all(lines, study, place)
     else:
-        live_all(lines, study, place, seed=options.seed, seconds=options.seconds, device=options.device)
+        live_all(lines, study, place, options)
     return 0
 
 
@@ -76,9 +78,13 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="of `live`")
     parser.add_argument("--seconds", type=float, default=math.inf, help="of a seed's training in all calls; of `live`")
     parser.add_argument("--call", type=float, default=math.inf, help="seconds after which this call ends trainings")
-    parser.add_argument("--together", type=int, default=0, help="processes side by side; 0: all")
+    parser.add_argument(
+        "--together", type=int, default=0, help="processes of `train`, problems of `live` side by side; 0: all, one"
+    )
     parser.add_argument("--device", choices=("auto", "gpu", "cpu"), default="auto", help="of `live`")
     parser.add_argument("--out", type=Path, help="the page")
+    parser.add_argument("--log", type=Path, help="of `page`: what `train` printed, where its folders are lost")
+    parser.add_argument("--note", help="of `page`: what a reader must know of this run")
     parser.add_argument("--answer", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -149,17 +155,25 @@ def _trained(
     left = min(options.seconds - spent["seconds"], options.call)
     own, others = ([tasks[name] for name in names if name in tasks] for names in (study.trained, study.unseen))
     source = LiveTasks(own, settings.sampling, advantage_rule(settings, ranked_within(study.rewards)), settings.seed)
+    before = spent["seconds"]
+
+    def told(step: int, figures: dict[str, float] | None = None, stop: str = CUT) -> dict[str, Any]:
+        """What is spent, after each update: a training that is cut has spent it as well."""
+        if figures is not None:
+            _tell(options.seed, step, figures)
+        found = {"step": step, "seconds": before + time.monotonic() - began, "stop": stop}
+        (folder / SPENT).write_text(json.dumps(found))
+        return found
+
     ended = train(
-        settings, source, folder, held_out=others, interrupted=lambda: time.monotonic() - began > left,
-        heard=lambda step, figures: _tell(options.seed, step, figures),
-    )  # fmt: skip
-    spent = {"step": ended.step, "seconds": spent["seconds"] + time.monotonic() - began, "stop": ended.stop}
-    (folder / SPENT).write_text(json.dumps(spent))
-    return spent
+        settings, source, folder, held_out=others, interrupted=lambda: time.monotonic() - began > left, heard=told
+    )
+    return told(ended.step, stop=ended.stop)
 
 
 def _done(spent: dict[str, Any], options: argparse.Namespace, study: Study) -> bool:
-    return bool(spent["step"] >= study.train.steps or spent["seconds"] >= options.seconds)
+    made = spent["step"] >= study.train.steps and spent.get("stop") != CUT
+    return bool(made or spent["seconds"] >= options.seconds)
 
 
 def _spent(folder: Path) -> dict[str, Any]:
