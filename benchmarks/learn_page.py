@@ -91,19 +91,22 @@ def page(lines: Lines, study: Study, curves: Sequence[Row], spent: Mapping[int, 
 
 
 def _made(lines: Lines, study: Study, spent: Mapping[int, Any]) -> list[str]:
-    calls = [line for part in ("train", "answers") for line in lines.of("call", part=part)] or lines.of("call")
+    """Model, device, versions, and what was spent; of the searches alone where no training is here."""
+    trained = [line for part in ("train", "answers") for line in lines.of("call", part=part)]
+    calls = trained or lines.of("call")
     if not calls:
         return []
     last = calls[-1]["machine"]
     versions = ", ".join(f"{name} {one}" for name, one in last["versions"].items())
+    what = study.train.model.path.name if trained else "Searches"
     updates = "; ".join(f"seed {s}: {one['step']} updates in {one['seconds']:.0f} s" for s, one in spent.items())
-    sampling = study.train.sampling
+    sampling, lora = study.train.sampling, study.train.model.lora
     return [
-        f"{study.train.model.path.name}, {last['gpu'] or 'CPU'}, Python {last['python']}, {versions}. {updates}.",
+        f"{what}: {last['gpu'] or 'CPU'}, Python {last['python']}, {versions}.{f' {updates}.' if updates else ''}",
         f"An update: {sampling.tasks} problems with {sampling.group_size} replies each, {study.train.loss.name}, "
-        f"learning rate {study.train.learning_rate:g}, adapters of rank "
-        f"{study.train.model.lora.rank if study.train.model.lora else 0}, {study.train.model.dtype}.",
-    ]  # fmt: skip
+        f"learning rate {study.train.learning_rate:g}, entropy bonus {study.train.loss.entropy:g}, adapters of rank "
+        f"{lora.rank if lora else 0}, {study.train.model.dtype}.",
+    ]
 
 
 def _arms(found: Grids, problems: int, count: int) -> list[str]:
