@@ -46,7 +46,7 @@ def _same_states(step: Any, hidden: Any, cell: Any, *weights: Any, **options: An
 
 @contextmanager
 def steps_left_out(module: torch.nn.Module) -> Iterator[None]:
-    """The same for a module that is called on the meta device: its recurrent layers, where it has some, take a moment in
+    """The same for a module that is called on the meta device: where it has recurrent layers, they take a moment in
     place of seconds. Others are left alone, as torch's own functions for shapes are faster there."""
     if not any(isinstance(part, torch.nn.RNNBase) for part in module.modules()):
         yield

@@ -8,14 +8,16 @@ from functools import lru_cache
 
 from warpsmith.kernels.families import common
 from warpsmith.kernels.families.common import SECTOR, WARP
+from warpsmith.kernels.hashed import HashKept, hash_kept
 from warpsmith.kernels.indexing import Algebra
 from warpsmith.kernels.region import Axis, Line, Load, Region, Store
 
 _BANKS = 32
 
 
+@hash_kept
 @dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(HashKept):
     """A normalised map whose largest result runs along `j` while other tensors run along `i`."""
 
     region: Region
