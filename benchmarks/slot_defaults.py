@@ -15,7 +15,7 @@ from statistics import fmean
 from warpsmith.rl.slots.offline import LeftOut, OfflineSettings, left_out
 from warpsmith.rl.slots.records import read_records
 
-DATA = Path(__file__).parent / "data" / "h200_level1.jsonl.xz"
+DATA = Path(__file__).parent / "data" / "h200_spaces.jsonl.xz"
 
 
 def main() -> None:
@@ -71,10 +71,11 @@ Timings of {files} ({devices}). Each problem is left out once; weights made of t
 order its measured candidates by the policy's likelihood, and so does the cost model's prior alone. *Rank correlation*:
 Spearman's, with the times. *First choice*: time of the likeliest measured candidate over the best one's. *Until 5 %*:
 candidates by falling likelihood until one is within 5 % of the best. Made by `benchmarks/slot_defaults.py`. The penalty
-(precision {bias:g} of biases, {pairs:g} of pairs) was chosen on these same problems among four, for the first choice;
-with the others, which were weaker, the rank correlation rose as much. Some problems compute nearly the same (94 to 100:
-reductions of one size), so that leaving one out does not leave out all that is like it. A search was not measured: that
-takes a GPU.
+(precision {bias:g} of biases, {pairs:g} of pairs) was chosen on these same problems among four, for the first choice:
+weaker ones (3 and 10, 10 and 30) order the rest better (rank correlation 0.68 and 0.65) and choose worse first (1.090
+and 1.085 of the best time); with stronger ones (100 and 300) the first choice is the prior's. Some problems compute
+nearly the same, so that leaving one out does not leave out all that is like it. A search was not measured: that takes a
+GPU.
 """
 
 

@@ -108,6 +108,8 @@ class Composite:
     output_bytes: tuple[int, ...] = ()
     layout: Layout = "contiguous"
     """Of what lies between convolutions of a library, and of their weights."""
+    products: tuple[str, ...] = ()
+    """Names of the graph's products that own kernels compute, in place of a library."""
 
     @property
     def cuts(self) -> tuple[tuple[str, ...], ...]:

@@ -174,7 +174,8 @@ def _wave(launch: LaunchFeatures, device: DeviceModel, blocks: int) -> _Wave:
     Blocks on their own fall out of step with each other, within an SM and across SMs, so every warp is a party that
     fills the gaps of the others. Blocks of a cluster keep each other in step: they start together and read, combine and
     write at the same time, so a block is one party until its warps have drifted apart. So are blocks that tell each
-    other their partials through memory.
+    other their partials through memory. What is copied ahead of a block's work is a party for each turn; filling that
+    queue in the first one is nobody else's time.
     """
     together = ceil(blocks / device.sms)
     warps = -(-launch.threads // WARP)
@@ -184,13 +185,24 @@ def _wave(launch: LaunchFeatures, device: DeviceModel, blocks: int) -> _Wave:
     parties = queued = together * warps
     if launch.cluster > 1 or launch.round_trips:
         parties, queued = int(together * min(warps, rounds**DRIFT)), max(1, together // launch.in_step)
+    if launch.ahead:
+        parties = queued = together * (1 + launch.ahead)
     servers = (
         max(rates["dram"], rates["l2"]),
         max(rates["fp32"], rates["special"], rates["issue"]),
         rates["shared"],
     )
     streamed = (_taking_turns(servers, 0.0, parties) ** KNEE + chain**KNEE) ** (1.0 / KNEE)
-    return _Wave(_taking_turns((streamed,), alone, queued), rates | {"latency": chain + alone})
+    running = _taking_turns((streamed,), alone, queued) + _filling(launch, rates["dram"])
+    return _Wave(running, rates | {"latency": chain + alone})
+
+
+def _filling(launch: LaunchFeatures, dram: float) -> float:
+    """Seconds of a block's first turn in which nothing has come yet that it could work on; `dram` of its whole wave."""
+    if not launch.ahead:
+        return 0.0
+    reading = launch.dram_read / max(1, launch.dram_read + launch.dram_written)
+    return BLOCK_S + DRAM_LATENCY_S + dram * reading / launch.turns
 
 
 def _rates(launch: LaunchFeatures, device: DeviceModel, blocks: int, together: int) -> dict[str, float]:

@@ -66,6 +66,9 @@ class LaunchFeatures(HashKept):
     """Times that a thread goes through all of the kernel's sweeps, and meets its spilled registers again."""
     in_step: int = 1
     """Blocks of one SM that wait for the same others, so that none moves anything while they do."""
+    ahead: int = 0
+    """Turns of a block that are on their way by asynchronous copies while it works on an earlier one: its own waits and
+    instructions then hold up no read."""
 
 
 class Family(Protocol):

@@ -8,7 +8,7 @@ sent the token that was taken.
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -20,6 +20,9 @@ Kind = Literal["fixed", "choice", "number", "text", "code"]
 MOST_ITEMS = 4
 """Items of a list whose schema names no bound."""
 MOST_DIGITS = 9
+MANY = 64
+"""Values of a list from which on the tree of their tokens is kept."""
+_FLAGS = (False, True)
 _TAIL = 8
 """Tokens at the end of a block among which its closing fence is looked for."""
 
@@ -39,6 +42,17 @@ Walk = Generator[Step, int, str]
 
 class Unwritable(Exception):
     """The schema has a form that this grammar does not cover."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A place within a list of texts: which tokens go on, and where each of them leads."""
+
+    allowed: TokenSet
+    after: Mapping[int, Node | str]
+    """Token -> the next place, or the end that was reached."""
+    longest: int
+    """Tokens that are left at most."""
 
 
 class Grammar:
@@ -75,7 +89,7 @@ class Grammar:
         if kind == "object" and schema.get("properties"):
             return self._object(schema["properties"], lead, ends, name)
         if "enum" in schema or kind == "boolean":
-            return self._enum(_options(schema), lead, ends, name)
+            return self._enum(schema, lead, ends, name)
         if kind == "string":
             return self._string(schema.get("maxLength"), lead, ends, name)
         if kind in ("integer", "number"):
@@ -92,9 +106,26 @@ class Grammar:
             taken = yield from self._value(children[this], " ", after, f"{name}.{this}".lstrip("."))
         return taken[1:]
 
-    def _enum(self, options: Sequence[str], lead: str, ends: tuple[str, ...], name: str) -> Walk:
-        texts = {f"{lead}{option}{end}": end for option in options for end in ends}
+    def _enum(self, schema: dict[str, Any], lead: str, ends: tuple[str, ...], name: str) -> Walk:
+        values = schema.get("enum", _FLAGS)
+        if len(values) > MANY:
+            node: Node | str = self._many(values, lead, ends)
+            while isinstance(node, Node):
+                taken = yield Step(node.allowed, name, "fixed" if node.allowed.forced else "choice")
+                node = node.after[taken]
+            return node
+        texts = {f"{lead}{option}{end}": end for option in _options(values) for end in ends}
         return texts[(yield from self._one_of(list(texts), name, "choice"))]
+
+    def _many(self, values: Sequence[Any], lead: str, ends: tuple[str, ...]) -> Node:
+        """The tree of a long list of values, which is made once for all replies that choose among them."""
+        key = (id(values), lead, ends)
+        if key not in self._words.trees:
+            texts = {f"{lead}{option}{end}": end for option in _options(values) for end in ends}
+            # The list is kept beside its tree: an id is of one object for as long as that lives.
+            self._words.trees[key] = (values, tree(self._words, texts))
+        found: Node = self._words.trees[key][1]
+        return found
 
     def _string(self, most: int | None, lead: str, ends: tuple[str, ...], name: str) -> Walk:
         yield from self._literal(f'{lead}"', name)
@@ -194,7 +225,10 @@ class Grammar:
             children = schema.get("properties", {}).items()
             return around + sum(self._most(child, key, ", ", "}") for key, child in children)
         if "enum" in schema or kind == "boolean":
-            return around + max(len(self._words.encode(f" {option},")) for option in _options(schema))
+            values = schema.get("enum", _FLAGS)
+            if len(values) > MANY:
+                return around + self._many(values, lead, (end or "",)).longest
+            return around + max(len(self._words.encode(f" {option},")) for option in _options(values))
         if kind == "string":
             return around + self._text_limit
         if kind == "array":
@@ -203,8 +237,23 @@ class Grammar:
         return around + MOST_DIGITS
 
 
-def _options(schema: dict[str, Any]) -> list[str]:
-    values = schema.get("enum", [False, True])
+def tree(words: Vocabulary, texts: Mapping[str, str], at: int = 0) -> Node:
+    """The texts by their tokens; what a text stands for is where its last token leads. Unwritable where one is the
+    beginning of another."""
+    branches: dict[int, dict[str, str]] = {}
+    for text, end in texts.items():
+        branches.setdefault(words.encode(text)[at], {})[text] = end
+    after: dict[int, Node | str] = {}
+    for token, some in branches.items():
+        ended = [text for text in some if len(words.encode(text)) == at + 1]
+        if ended and len(some) > 1:
+            raise Unwritable(f"{ended[0]!r} is the beginning of another text for this tokenizer")
+        after[token] = some[ended[0]] if ended else tree(words, some, at + 1)
+    longest = max((1 + one.longest for one in after.values() if isinstance(one, Node)), default=1)
+    return Node(words.only(sorted(after)), after, longest)
+
+
+def _options(values: Sequence[Any]) -> list[str]:
     return list(dict.fromkeys(json.dumps(value, ensure_ascii=False) for value in values))
 
 

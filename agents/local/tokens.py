@@ -62,6 +62,8 @@ class Vocabulary:
         self._any = tuple(i for i, _ in plain)
         self._sets: dict[tuple[str, tuple[int, ...]], TokenSet] = {}
         self._encoded: dict[str, tuple[int, ...]] = {}
+        self.trees: dict[tuple[int, str, tuple[str, ...]], tuple[Any, Any]] = {}
+        """Of the grammars with long lists: the list, and the tree of its tokens."""
 
     def encode(self, text: str) -> tuple[int, ...]:
         """The tokens of a text, without any that the tokenizer adds of its own."""

@@ -55,6 +55,8 @@ def defaults(
     groups: list[Recorded] = [one for file in records for one in read_records(file)]
     if not groups:
         raise UserError("no file has a space of which four candidates still exist: record anew")
+    if not by_family(groups):
+        raise UserError("no family has timings of two problems, so nothing tells what holds beyond one: record more")
     with room_needed(to, option="--to FOLDER"):
         to.mkdir(parents=True, exist_ok=True)
     for one in left_out(groups, settings):

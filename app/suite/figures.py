@@ -24,6 +24,7 @@ COMPARED = (EAGER, COMPILE, PRECISE, BEST, "reduce-overhead", MAX_AUTOTUNE)
 THRESHOLDS = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)
 """Those that KernelBench's analysis prints."""
 How = Literal["paired", "through eager"]
+_RUN_FOLDER = re.compile(r"\S*/runs/\S+")
 _PLACES = re.compile(r"(?<=the file):\d+|(?<=[a-z])_\d+\b| at 0x[0-9a-f]+")
 """Lines, numbers of nodes and addresses."""
 Baselines = Mapping[tuple[str, str], BaselineRecord]
@@ -216,6 +217,8 @@ def short_reason(reason: str, problem: SuiteProblem) -> str:
 
 def _general(reason: str, problem: SuiteProblem) -> str:
     """A reason without what differs from problem to problem, so that equal ones are counted together."""
-    text = short_reason(reason, problem).replace(Path(problem.path).name, "the file").replace(problem.name, "the file")
+    text = _RUN_FOLDER.sub("its run folder", short_reason(reason, problem))
+    for name in (Path(problem.path).name, problem.name):
+        text = re.sub(rf"\b{re.escape(name)}\b", "the file", text)
     text = _PLACES.sub("", text)
     return text if len(text) <= 160 else f"{text[:159]}…"

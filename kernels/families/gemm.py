@@ -9,7 +9,7 @@ from warpsmith.kernels.codegen import parameters, render_lines
 from warpsmith.kernels.composite import AnyRegion
 from warpsmith.kernels.cost import breakdown, total_us
 from warpsmith.kernels.device import DeviceModel, capability
-from warpsmith.kernels.families.common import instructions, special_ops
+from warpsmith.kernels.families.gemm_cost import FINISH_BLOCK, gemm_features
 from warpsmith.kernels.families.gemm_operand import operand_of
 from warpsmith.kernels.families.gemm_shape import Shape, check_shape, copies
 from warpsmith.kernels.families.gemm_text import context_of, distinct
@@ -18,12 +18,11 @@ from warpsmith.kernels.records import Buffer, Candidate, KernelStep, LaunchPlan,
 from warpsmith.kernels.region import Line, MatmulRegion
 from warpsmith.kernels.slots import Role, Slot, Values
 
-_FINISH_BLOCK = 256
 _SPLITS = (1, 2, 4, 8, 16, 32, 64)
 _TILES: tuple[tuple[int, int, int, int, int], ...] = (
     (128, 128, 8, 8, 8), (128, 256, 8, 8, 16), (64, 128, 16, 8, 8), (128, 64, 16, 8, 8), (256, 64, 16, 8, 8),
     (64, 256, 16, 8, 8), (256, 32, 16, 8, 4), (32, 256, 16, 4, 8), (128, 32, 32, 4, 4), (32, 128, 32, 4, 4),
-    (64, 64, 16, 4, 4), (32, 32, 32, 2, 2),
+    (64, 64, 16, 4, 4), (32, 32, 32, 2, 2), (16, 64, 16, 2, 4), (64, 16, 16, 4, 2),
 )  # fmt: skip
 """Usual tiles: rows, columns, depth, and rows and columns of a thread; the long ones are for narrow results."""
 
@@ -108,47 +107,16 @@ class GemmFamily:
         steps = [KernelStep(kernel="gemm", grid=(shape.blocks, 1, 1), block=(shape.threads, 1, 1),
                             shared_bytes=shape.shared_bytes, args=args)]  # fmt: skip
         if shape.split > 1:
-            blocks = -(-region.batch * region.m * region.n // _FINISH_BLOCK)
-            steps.append(KernelStep(kernel="gemm_finish", grid=(blocks, 1, 1), block=(_FINISH_BLOCK, 1, 1), args=args))
+            blocks = -(-region.batch * region.m * region.n // FINISH_BLOCK)
+            steps.append(KernelStep(kernel="gemm_finish", grid=(blocks, 1, 1), block=(FINISH_BLOCK, 1, 1), args=args))
         plan = LaunchPlan(buffers={"partial": Buffer(dtype="float32", shape=(count,))}, steps=tuple(steps))
         return Candidate(source=assembled.source, plan=plan, family=self.name, values=values,
                          slot_lines=assembled.slot_lines)  # fmt: skip
 
     def features(self, region: AnyRegion, device: DeviceModel, values: Values) -> tuple[LaunchFeatures, ...]:
-        """Operand tiles come from L2 once a block, from DRAM once a wave of neighbours. Tiles that are skipped are
-        written and cost nothing else."""
+        """See `gemm_cost`."""
         assert isinstance(region, MatmulRegion)
-        shape = Shape.of(region, values)
-        outputs = region.batch * region.m * region.n
-        tile_bytes = 4 * region.k * (shape.tile_m + shape.tile_n)
-        requested = shape.worked * tile_bytes * (1 if shape.vector > 1 else 2)
-        operands = 4 * region.batch * region.k * (region.m + region.n)
-        neighbours = min(8, shape.tiles_m) if shape.group_m > 1 else 1
-        dram = min(shape.worked * tile_bytes, max(operands, shape.worked * tile_bytes // (4 * neighbours)))
-        multiplies = shape.worked * shape.tile_m * shape.tile_n * shape.slices * shape.tile_k
-        reads = multiplies * 4 * (1 / shape.thread_m + 1 / shape.thread_n)
-        moves = shape.worked * shape.threads * (shape.slices * shape.moves + shape.split * shape.walk)
-        main = LaunchFeatures(
-            kernel="gemm", blocks=max(1, shape.worked) * shape.split, threads=shape.threads,
-            registers=shape.registers, shared_bytes=shape.shared_bytes, dram_read=dram,
-            dram_written=4 * outputs * shape.split, l2_read=requested, shared_traffic=int(reads + requested),
-            flops=2 * multiplies, special_ops=special_ops(region.epilogue) * outputs,
-            instructions=int(multiplies * (1 + shape.shared_reads_per_multiply)) + moves
-            + instructions(region.epilogue) * outputs,
-            bytes_in_flight=shape.in_flight,
-            barriers=(2 if shape.stages == 1 else 1) * (shape.slices // shape.split + 1),
-            independent=shape.thread_m * shape.thread_n,
-        )  # fmt: skip
-        if shape.split == 1:
-            return (main,)
-        blocks = -(-outputs // _FINISH_BLOCK)
-        finish = LaunchFeatures(
-            kernel="gemm_finish", blocks=blocks, threads=_FINISH_BLOCK, registers=24, shared_bytes=0,
-            dram_read=4 * outputs * shape.split, dram_written=4 * outputs, l2_read=4 * outputs * shape.split,
-            shared_traffic=0, flops=outputs * shape.split, special_ops=0,
-            instructions=outputs * (8 + shape.split), bytes_in_flight=4 * shape.split, barriers=0,
-        )  # fmt: skip
-        return (main, finish)
+        return gemm_features(region, Shape.of(region, values))
 
 
 def _has_copies(device: DeviceModel) -> bool:

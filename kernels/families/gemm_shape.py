@@ -25,6 +25,8 @@ _STEP = 12
 """Instructions of a step past a group of tile rows."""
 _SPILLABLE = 16
 """Registers by which the estimate may exceed a cap: it counts some that the compiler shares."""
+_NARROW = 16
+"""Rows or columns of a tile so narrow that its threads' register tiles lie between the square and its own form."""
 _TILES = ("tile_m", "tile_n", "thread_m", "thread_n")
 
 
@@ -223,7 +225,10 @@ def _check_form(region: MatmulRegion, shape: Shape) -> Invalid | None:
         return Invalid(("tile_m", "tile_n"), "shape", "long tiles read more than they need, but for a narrow result")
     if shape.tile_m != shape.tile_n and long < 64:
         return Invalid(("tile_m", "tile_n"), "shape", "small tiles are square")
-    if shape.thread_m * shape.tile_n not in (shape.thread_n * shape.tile_m, shape.thread_n * shape.tile_n):
+    between = short == _NARROW and {shape.thread_m, shape.thread_n} == {2, 4}
+    if not between and shape.thread_m * shape.tile_n not in (
+        shape.thread_n * shape.tile_m, shape.thread_n * shape.tile_n,
+    ):  # fmt: skip
         return Invalid(("thread_m", "thread_n"), "shape", "a register tile is square or has the block tile's form")
     if shape.threads not in (128, 256):
         return Invalid(_TILES, "shape", f"{shape.threads} threads: 128 or 256 hide latency and share slices")

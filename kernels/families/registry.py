@@ -14,6 +14,7 @@ from warpsmith.kernels.families.layout_reduce import LayoutReduceFamily
 from warpsmith.kernels.families.map import MapFamily
 from warpsmith.kernels.families.rewritten import JOINT, RewrittenFamily
 from warpsmith.kernels.families.row import RowFamily
+from warpsmith.kernels.families.row_pipeline import RowPipelineFamily
 from warpsmith.kernels.families.scan import ScanFamily
 from warpsmith.kernels.families.scan_column import ScanColumnFamily
 from warpsmith.kernels.families.slab import SlabFamily
@@ -31,6 +32,7 @@ FAMILIES: tuple[Family, ...] = (
     ColumnFamily(),
     GlobalReduceFamily(),
     SlabFamily(),
+    RowPipelineFamily(),
     GemmFamily(),
     ScanColumnFamily(),
     ScanFamily(),

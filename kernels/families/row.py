@@ -113,7 +113,7 @@ class RowFamily:
             "signature": codegen.signature(codegen.parameters(region.loads, region.stores)),
             "operators": ", ".join(region.source_ops) or "reduction",
         }
-        template = load_template("row_sweep.cu") + load_template("row.cu")
+        template = "".join(map(load_template, ("row_sweep.cu", "row_cluster.cu", "row.cu")))
         built = assemble(render(template, context), slots, values, ENUMS)
         step = KernelStep(
             kernel=KERNEL,

@@ -175,8 +175,13 @@ template <class P> static __device__ __forceinline__ P reduce_team(P p, P* scrat
     };
 //% endfor
 //% endmacro
-//% macro walk(sweep, partial, backward=none)
-//% if backward
+//% macro walk(sweep, partial, backward=none, held=none)
+//% set inside = "u < " ~ held ~ " || vector < vector_count" if held else "vector < vector_count"
+//% if held
+// One group is all that a thread owns, and of `${held}` vectors nothing has to be asked.
+{
+    const Index start = first_vector;
+//% elif backward
 // Either way a thread meets the same vectors.
 const Index laps = first_vector < vector_count ? (vector_count - first_vector - 1) / (VECTOR_STRIDE * GROUP) + 1 : 0;
 for (Index lap = 0; lap < laps; ++lap) {
@@ -190,7 +195,7 @@ for (Index start = first_vector; start < vector_count; start += VECTOR_STRIDE * 
 #pragma unroll
     for (int u = 0; u < GROUP; ++u) {
         const Index vector = start + u * VECTOR_STRIDE;
-        if (vector < vector_count) {
+        if (${inside}) {
             const Index position = head + (vector_offset + vector) * VECTOR;
 //% for load in sweep.loads
 //% if load.mode == "single"
@@ -207,7 +212,7 @@ for (Index start = first_vector; start < vector_count; start += VECTOR_STRIDE * 
 #pragma unroll
     for (int u = 0; u < GROUP; ++u) {
         const Index vector = start + u * VECTOR_STRIDE;
-        if (vector < vector_count) {
+        if (${inside}) {
             const Index position = head + (vector_offset + vector) * VECTOR;
 //% for load in sweep.loads if load.mode != "later"
 //% if load.mode == "single"
@@ -235,7 +240,7 @@ for (Index start = first_vector; start < vector_count; start += VECTOR_STRIDE * 
         }
     }
 }
-if constexpr (VECTOR > 1) {
+if constexpr (${"EDGES" if held else "VECTOR > 1"}) {
     for (Index extra = first_edge; extra < edge_count; extra += EDGE_STRIDE) {
         const Index edge = extra < head ? extra : extra + edge_shift;
 //% for load in sweep.loads
@@ -266,11 +271,11 @@ if constexpr (VECTOR > 1) {
     }
 }
 //% endmacro
-//% macro gather_partial(sweep, partial, backward=none)
+//% macro gather_partial(sweep, partial, backward=none, held=none)
 ${partial} parts[ACCUMULATORS];
 #pragma unroll
 for (int a = 0; a < ACCUMULATORS; ++a) set_identity(parts[a]);
-${walk(sweep, partial, backward)}
+${walk(sweep, partial, backward, held)}
 #pragma unroll
 for (int a = 1; a < ACCUMULATORS; ++a) combine(parts[0], parts[a]);
 //% endmacro

@@ -61,7 +61,7 @@ def composites(graph: OpGraph, device: DeviceModel, prices: Prices | None = None
 def recomposed(graph: OpGraph, device: DeviceModel, like: Composite) -> Composite:
     """The graph at other sizes, cut as another composite and by the same families. Raises NotYetError where that is not
     possible."""
-    ways = laid_ways(graph, Prices(device), like.layout)
+    ways = laid_ways(graph, Prices(device), like.layout, frozenset(like.products))
     if not ways:
         raise NotYetError("the graph has no dense convolution at this size")
     refusal: NotYetError | None = None
@@ -204,6 +204,7 @@ class _Composer:
             input_bytes=tuple(_spanned(leaf.spec) for leaf in graph.inputs.values() if _is_copied(leaf)),
             output_bytes=tuple(graph.spec(ref.name).nbytes for ref in graph.outputs),
             layout=self.laid.layout,
+            products=tuple(sorted(self.fusion.products)),
         )
 
     def _place(self) -> Scratch:

@@ -37,6 +37,8 @@ class Fusion:
     live: Sequence[OpNode]
     libraries: frozenset[str] = frozenset()
     """Nodes that a library computes."""
+    products: frozenset[str] = frozenset()
+    """Products that a region computes in place of a library."""
     begin_stored: frozenset[str] = frozenset()
     """Nodes whose results are stored to begin with, beside those of the patterns for which that holds."""
     groups: list[Group] = field(default_factory=list)
@@ -50,17 +52,21 @@ class Fusion:
 
     def __post_init__(self) -> None:
         self._above = _ancestors(self.live)
-        self.libraries = library_nodes(self.graph, self.live, self.prices)
+        self.libraries = library_nodes(self.graph, self.live, self.prices) - self.products
         anchors = [node for node in self.live if node.name in self.libraries]
         self.stored = set(self.libraries)
         self.in_place = reshaped_results(self.graph, self.libraries)
         wanted = {ref.name for ref in self.graph.outputs} - self.in_place.keys()
-        wanted |= {node.name for node in self.live if node.pattern in _BEGIN_STORED or node.name in self.begin_stored}
+        wanted |= {node.name for node in self.live if self.starts_stored(node)}
         for name in (name for node in anchors for name in operands_of(node)):
             wanted.add(window_of(self.graph, name, self.stored).base)
         order = [node.name for node in self.live]
         self.groups = [(name,) for name in order if name in wanted and name not in self.stored]
         self.stored |= {name for group in self.groups for name in group}
+
+    def starts_stored(self, node: OpNode) -> bool:
+        """Whether a node's result is stored to begin with, whatever reads it."""
+        return node.pattern in _BEGIN_STORED or node.name in self.begin_stored or node.name in self.products
 
     @property
     def forced(self) -> set[str]:

@@ -37,6 +37,11 @@ class Price:
     us: float
 
 
+def _doubt(family: Family | None) -> float:
+    """By what factor a family's estimate counts as dearer, which it says itself: no search finds out in a composite."""
+    return float(getattr(family, "doubt", 1.0))
+
+
 @dataclass(slots=True)
 class Prices:
     """Prices on one device; equal regions are looked at once, and slices that are alike are lowered once."""
@@ -59,7 +64,7 @@ class Prices:
             return best
         for family in families:
             us = self._estimate(family, region)
-            if us < best.us:
+            if us * _doubt(family) < best.us * _doubt(best.family):
                 best = Price(family, us)
         return best
 

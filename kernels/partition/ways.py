@@ -4,7 +4,7 @@ written out."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from warpsmith.kernels.composite import Layout
 from warpsmith.kernels.decompose import WINDOWS
@@ -16,6 +16,7 @@ from warpsmith.kernels.partition.channels_last import channels_last, with_writte
 from warpsmith.kernels.partition.fuse import Fusion
 from warpsmith.kernels.partition.joined import Piece, joined, placed
 from warpsmith.kernels.partition.price import Prices
+from warpsmith.kernels.partition.products import own_products
 from warpsmith.kernels.partition.relus import with_cut_convolutions
 from warpsmith.kernels.partition.slices import laid_out, operands_of
 
@@ -37,15 +38,18 @@ class Laid:
         return frozenset(piece.whole for piece in self.pieces.values())
 
 
-def laid_ways(graph: OpGraph, prices: Prices, layout: Layout) -> list[Laid]:
-    """The graph in one layout: as it is, and with joined tensors where it has some. Nothing where no convolution gains
-    by the layout."""
+def laid_ways(
+    graph: OpGraph, prices: Prices, layout: Layout, products: frozenset[str] | None = None
+) -> list[Laid]:  # fmt: skip
+    """The graph in one layout: as it is, with joined tensors where it has some, with kernels of ours for products where
+    that seems to pay. Nothing where no convolution gains by the layout. `products` are those to be computed so, in
+    place of a choice."""
     lay = _contiguous if layout == "contiguous" else _channels_last
     graph = _split(graph)
     made = joined(graph)
     found = [lay(graph, prices, {}), None if made is None else lay(made.graph, prices, made.pieces)]
     if layout == "contiguous":
-        found.append(_with_pools(graph, prices))
+        found += [_with_pools(graph, prices), _with_products(found[0], products)]
     return [laid for laid in found if laid is not None]
 
 
@@ -58,6 +62,17 @@ def _with_pools(graph: OpGraph, prices: Prices) -> Laid | None:
         return None
     laid = laid_out(written)
     return Laid(Fusion(laid, prices, live_nodes(laid), begin_stored=frozenset(names)), "contiguous", graph.load_time)
+
+
+def _with_products(plain: Laid | None, chosen: frozenset[str] | None) -> Laid | None:
+    """The same with products in kernels of ours; None where none is cheaper so."""
+    if plain is None:
+        return None
+    products = own_products(plain.fusion) if chosen is None else chosen
+    if not products:
+        return None
+    before = plain.fusion
+    return replace(plain, fusion=Fusion(before.graph, before.prices, before.live, products=products))
 
 
 def _is_normalised(graph: OpGraph, node: OpNode) -> bool:

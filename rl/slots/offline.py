@@ -31,8 +31,8 @@ NEAR = 1.05
 class OfflineSettings:
     """How strongly weights are held to zero, and what counts as a difference."""
 
-    bias: float = 3.0
-    pairs: float = 10.0
+    bias: float = 30.0
+    pairs: float = 100.0
     """Precisions of the two priors around zero, where each space weighs as much as it has candidates."""
     margin: float = 0.03
     """Least relative difference of two times that is learnt from."""
@@ -47,11 +47,12 @@ def defaults(
 
 
 def by_family(groups: Sequence[Recorded]) -> list[list[Recorded]]:
-    """Spaces that share a family and an architecture."""
+    """Spaces that share a family and an architecture. One space alone is left out: nothing tells what holds beyond
+    it."""
     found: dict[tuple[str, str], list[Recorded]] = defaultdict(list)
     for one in groups:
         found[kind_of(one.layout.grid.space)].append(one)
-    return list(found.values())
+    return [own for own in found.values() if len(own) > 1]
 
 
 def fitted(groups: Sequence[Recorded], settings: OfflineSettings, made: dict[str, str | int | float]) -> Specialist:

@@ -45,10 +45,7 @@ class TableTask:
         # The question names no device: a foreign table does not say where it was recorded.
         resources = PolicyResources(_nobody, lambda kind, data: None, model_for("sm_90"), NO_REGION)
         object.__setattr__(self, "_question", one_question(TableSpace(self.table), resources))
-        costs = sorted(entry.cost_us for entry in self.table.entries.values() if entry.cost_us is not None)
-        rng = np.random.default_rng(seed_of("yardstick", self.table.name) % 2**63)
-        chosen = rng.choice(len(costs), min(self.random, len(costs)), replace=False)
-        object.__setattr__(self, "_yardstick", tuple(costs[int(at)] for at in chosen))
+        object.__setattr__(self, "_yardstick", yardstick_of(self.table, self.random))
 
     @property
     def name(self) -> str:
@@ -74,6 +71,15 @@ class TableTask:
         """By what was recorded; a combination that was not is one that cannot run."""
         outcomes = [recorded_outcome(self.table, self._question.values(text)) for text in replies]
         return [scored(one, self.rewards, self._yardstick, base_us=self.table.optimum_us) for one in outcomes]
+
+
+def yardstick_of(table: Table, count: int) -> tuple[float, ...]:
+    """Costs in us of `count` recorded configurations that did not fail, or of all where there are fewer: always the
+    same ones of a table."""
+    costs = sorted(entry.cost_us for entry in table.entries.values() if entry.cost_us is not None)
+    rng = np.random.default_rng(seed_of("yardstick", table.name) % 2**63)
+    chosen = rng.choice(len(costs), min(count, len(costs)), replace=False)
+    return tuple(costs[int(at)] for at in chosen)
 
 
 def recorded_outcome(table: Table, values: Values | None) -> Outcome:

@@ -25,7 +25,9 @@ class Block:
     targets: list[int] = field(default_factory=list)
     terminator: Instr | None = None
     spins: bool = False
-    """Inside a loop that reads memory which others may change meanwhile."""
+    """Inside a loop that asks for what others may change meanwhile."""
+    observes: bool = False
+    """Inside a loop that may wait for another block."""
 
 
 def wait_kind(instr: Instr) -> str | None:
@@ -64,9 +66,19 @@ def build_blocks(function: Function) -> list[Block]:
     for loop in loops:
         if any(_observes(instr) for old in loop for instr in raw[old]):
             for old in loop:
+                blocks[place[old]].spins = blocks[place[old]].observes = True
+    asking = [loop for loop in loops if any(_asks(instr) for old in loop for instr in raw[old])]
+    for loop in asking:
+        if not any(set(other) < set(loop) for other in asking):
+            for old in loop:
                 blocks[place[old]].spins = True
     _skip_empty_exits(blocks)
     return blocks
+
+
+def _asks(instr: Instr) -> bool:
+    """Whether an instruction asks if a phase of an mbarrier is over."""
+    return instr.parts[0] == "mbarrier" and bool({"test_wait", "try_wait"} & set(instr.parts))
 
 
 def _observes(instr: Instr) -> bool:

@@ -131,6 +131,11 @@ class Hazards:
             self._judge(request, read, key, "writes what", "read")
         writers[place] = key | _ATOMIC_FLAG if atomic else key
 
+    def hand_over(self, rows: Array, words: Array) -> None:
+        """Words were written by a copy that others wait for: no barrier has to lie between."""
+        self.expand()
+        self.writers[rows, words] = 0
+
     def _judge(self, request: Request, records: Array, key: Array, verb: str, what: str) -> None:
         bad = unordered(records, key)
         if bad.any():

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from warpsmith.sandbox.emulator.bulk import Bulk
 from warpsmith.sandbox.emulator.copies import Copies
 from warpsmith.sandbox.emulator.emitter import NUMPY
 from warpsmith.sandbox.emulator.global_access import GlobalAccess
@@ -49,6 +50,7 @@ class Machine:
         )  # fmt: skip
         self.local = LocalAccess(geometry, kernel.local_size, uninitialized=checks.uninitialized, poison=poison)
         self.copies = Copies(geometry, memory, self.shared)
+        self.bulk = Bulk(geometry, memory, self.shared)
         self.address = dict(addresses)
         for offsets in (kernel.shared, kernel.local):
             self.address |= {name: np.array([[offset]], np.uint64) for name, offset in offsets.items()}
@@ -202,6 +204,14 @@ class Machine:
         active = np.ones(lanes.shape, np.int64) if lanes.mask is None else lanes.mask.astype(np.int64)
         self.cluster_arrived[lanes.row_index, lanes.col_index] += active
         self.fence(lanes)
+
+    def mbarrier_wait(
+        self, lanes: Lanes, base: Array, offset: int, parity: Array, site: int, guard: Array | None
+    ) -> Array:
+        """Whether a phase is over; what its copies bring is there then."""
+        over, moved = self.bulk.wait(lanes, base, offset, parity, site, guard)
+        self.writes += moved
+        return over
 
     def map_rank(self, address: Array, rank: Array, kind: str) -> Array:
         """`mapa`: a shared address of this block as the same one in another block of the cluster."""

@@ -16,6 +16,7 @@ _STRONG = {"volatile", "relaxed", "acquire", "release", "acq_rel"}
 _SCOPES = {"cta", "cluster", "gpu", "sys"}
 _CACHE = {"ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "weak"}
 _HINTS = ("L1::", "L2::")
+_PROXIES = {"shared::cta", "shared::cluster", "global"}
 _VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 _ATOMICS = {"add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec"}
 
@@ -158,6 +159,37 @@ def _copy(c: Emitter, i: Instr) -> None:
             filled = c.read(i.operands[3], "u32") if len(i.operands) == 4 else "None"
             target, source = _address(c, i.operands[0]), _address(c, i.operands[1])
             c.do(f"S.copies.issue(L, {target}, {source}, {size.value}, {filled}, {c.site()}, {c.guard})")
+        case ["async", "bulk", "shared::cluster" | "shared::cta", "global", "mbarrier::complete_tx::bytes"] if (
+            len(i.operands) == 4
+        ):
+            target, source = _address(c, i.operands[0]), _address(c, i.operands[1])
+            amount, barrier = c.read(i.operands[2], "u32"), _address(c, i.operands[3])
+            c.do(f"S.bulk.copy(L, {target}, {source}, {amount}, {barrier}, {c.site()}, {c.guard})")
+        case _:
+            raise c.refuse()
+
+
+@opcode("mbarrier")
+def _mbarrier(c: Emitter, i: Instr) -> None:
+    what = [
+        part for part in i.parts[1:] if part not in _STRONG | _SCOPES | {"shared", "shared::cta", "shared::cluster"}
+    ]
+    one, none = c.constant(1, "u32"), c.constant(0, "u32")
+    match what, i.operands:
+        case ["init", "b64"], (place, count):
+            c.do(f"S.bulk.init(L, {_address(c, place)}, {c.read(count, 'u32')}, {c.site()}, {c.guard})")
+        case ["inval", "b64"], _:
+            return
+        case ["arrive", "b64"], (Sink(), place, *more):
+            arrivals = c.read(more[0], "u32") if more else one
+            c.do(f"S.bulk.arrive(L, {_address(c, place)}, {arrivals}, {none}, {c.site()}, {c.guard})")
+        case ["arrive", "expect_tx", "b64"], (Sink(), place, size):
+            c.do(f"S.bulk.arrive(L, {_address(c, place)}, {one}, {c.read(size, 'u32')}, {c.site()}, {c.guard})")
+        case ["expect_tx", "b64"], (place, size):
+            c.do(f"S.bulk.arrive(L, {_address(c, place)}, {none}, {c.read(size, 'u32')}, {c.site()}, {c.guard})")
+        case ["test_wait" | "try_wait", "parity", "b64"], (over, place, parity, *_):
+            question = f"S.mbarrier_wait(L, {_address(c, place)}, {c.read(parity, 'u32')}, {c.site()}, {c.guard})"
+            c.write(over, "bool", question)
         case _:
             raise c.refuse()
 
@@ -165,7 +197,9 @@ def _copy(c: Emitter, i: Instr) -> None:
 @opcode("fence", "membar")
 def _fence(c: Emitter, i: Instr) -> None:
     known = {"sc", "acq_rel", "gl", "sys", "cta", "gpu", "cluster", "acquire", "release", "mbarrier_init"}
-    if not set(i.parts[1:]) <= known - {"mbarrier_init"}:
+    if i.parts[1:3] == ("proxy", "async") and set(i.parts[3:]) <= _PROXIES:
+        return
+    if not set(i.parts[1:]) <= known:
         raise c.refuse()
     if {"gl", "sys", "gpu", "cluster"} & set(i.parts):
         c.do("S.fence(L)")

@@ -112,7 +112,7 @@ def compile_kernel(text: str, entry: str) -> Kernel:
     initial = [np.zeros((1, 1), NUMPY[program.homes[name]]) for name in program.numbers]
     return Kernel(
         function, compiled, initial, program.sites, program.numbers, shared, shared_size, dynamic_align, local,
-        local_size, _granules(function), _order_shows(function), any(block.spins for block in blocks),
+        local_size, _granules(function), _order_shows(function), _waits_for_blocks(function, blocks),
         _constant_loads(function), source,
     )  # fmt: skip
 
@@ -273,6 +273,13 @@ def _granules(function: Function) -> dict[str, int]:
 
 def _constant_loads(function: Function) -> bool:
     return any(item.parts[0] == "ld" and "nc" in item.parts for item in function.body if isinstance(item, Instr))
+
+
+def _waits_for_blocks(function: Function, blocks: list[Block]) -> bool:
+    """Whether some loop may wait for another block: through memory, or at an mbarrier that other blocks can reach."""
+    instrs = [item for item in function.body if isinstance(item, Instr) and item.parts[0] == "mbarrier"]
+    remote = any("shared::cluster" in instr.parts for instr in instrs)
+    return any(block.observes or (block.spins and remote) for block in blocks)
 
 
 def _order_shows(function: Function) -> bool:

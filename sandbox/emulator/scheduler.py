@@ -369,27 +369,29 @@ class Scheduler:
         self._pass_barrier(self.kernel.blocks[index], go)
 
     def _open_clusters(self) -> bool:
-        """`barrier.cluster.wait` opens when every live thread of the cluster has arrived once more than it passed."""
-        cluster = self.machine.cluster
-        for index in self._waiting_at("cluster"):
-            mask = self.waiting[index]
-            arrived = (self.machine.cluster_arrived > 0) | ~self._full(None)
-            complete = arrived.reshape(-1, cluster * self.geometry.threads).all(axis=1)
-            rows = np.repeat(complete, cluster) & mask.any(axis=1)
-            if not rows.any():
-                continue
+        """`barrier.cluster.wait` opens for a cluster when all its live threads have arrived and wait, each anywhere:
+        other clusters may be elsewhere."""
+        places = self._waiting_at("cluster")
+        if not places:
+            return False
+        here = np.zeros(self.geometry.shape, np.bool_)
+        for index in places:
+            here = here | self.waiting[index]
+        there = (here & (self.machine.cluster_arrived > 0)) | ~self._full(None)
+        complete = there.reshape(-1, self.machine.cluster * self.geometry.threads).all(axis=1)
+        rows = np.repeat(complete, self.machine.cluster) & here.any(axis=1)
+        if not rows.any():
+            return False
+        self.machine.cluster_arrived[here & rows[:, None]] -= 1
+        self._settle_cluster(np.flatnonzero(rows))
+        for index in places:
+            mask = self.waiting.pop(index)
             go = mask & rows[:, None]
-            everyone = not (self._full(None) & np.repeat(complete, cluster)[:, None] & ~go).any()
-            if not everyone:
-                continue
-            self.waiting.pop(index)
             if (mask & ~go).any():
                 self.waiting[index] = mask & ~go
-            self.machine.cluster_arrived[go] -= 1
-            self._settle_cluster(np.flatnonzero(rows))
-            self._execute(self.kernel.blocks[index], self._simplified(go))
-            return True
-        return False
+            if go.any():
+                self._execute(self.kernel.blocks[index], self._simplified(go))
+        return True
 
     def _settle_cluster(self, rows: Array) -> None:
         self.machine.acquire(rows)

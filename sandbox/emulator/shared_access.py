@@ -215,6 +215,37 @@ class SharedAccess:
         self._count(request, offsets, "store")
         self._mark(request, offsets, rows, written=False)
 
+    def signal(self, request: Request) -> tuple[Array, Array | None]:
+        """Offsets and rows of barriers that lanes use: nobody else may be initialising them."""
+        offsets, rows = self._resolve(request, cluster=True)
+        if self.marks is not None:
+            self._check_written(request, offsets, rows)
+        self._note(request, offsets, rows, "load")
+        return offsets, rows
+
+    def claim(self, request: Request) -> tuple[Array, Array | None]:
+        """A bulk copy is on its way here: nobody may be reading or writing these bytes, and they hold nothing."""
+        offsets, rows = self._resolve(request, cluster=True)
+        self._note(request, offsets, rows, "store")
+        self._mark(request, offsets, rows, written=False)
+        return offsets, rows
+
+    def receive(self, rows: Array, offsets: Array, words: tuple[Array, ...]) -> None:
+        """Words of a bulk copy are there, for everybody who waited for them."""
+        view, index = self.data.view(np.uint32).reshape(-1), (offsets >> 2) + rows * (self.stride >> 2)
+        for place, word in enumerate(words):
+            view[index + place] = word
+        if self.marks is not None:
+            if self.marks.shape[0] == 1 and self.geometry.shape[0] > 1:
+                self.marks = np.repeat(self.marks, self.geometry.shape[0], axis=0)
+            marks = self.marks.view(np.uint32).reshape(-1)
+            for place in range(len(words)):
+                marks[index + place] = _WRITTEN[4]
+        for hazards in (self.hazards, self.between):
+            if hazards is not None:
+                for step in range(len(words) * 4 >> self.shift):
+                    hazards.hand_over(rows, (offsets >> self.shift) + step)
+
 
 def _repeats(columns: Array) -> bool:
     """Whether a position occurs twice."""

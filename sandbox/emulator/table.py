@@ -31,7 +31,7 @@ def marks(c: Emitter, instr: Instr, allowed: Iterable[str], types: Iterable[str]
 
 
 _SFU = {"ex2", "lg2", "rcp", "rsqrt", "sqrt", "sin", "cos", "tanh"}
-_LSU = {"ld", "ldu", "st", "atom", "red", "shfl", "cp", "ldmatrix", "stmatrix", "prefetch"}
+_LSU = {"ld", "ldu", "st", "atom", "red", "shfl", "cp", "ldmatrix", "stmatrix", "prefetch", "mbarrier"}
 _FMA = {"fma", "mad", "mul", "add", "sub"}
 _OTHER = {
     "bra",

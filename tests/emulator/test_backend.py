@@ -186,12 +186,12 @@ def test_a_library_step_outside_the_list_is_a_failure(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_emulated_is_named(tmp_path: Path) -> None:
-    source = 'extern "C" __global__ void k(float* x) { asm volatile("fence.proxy.async;"); x[0] = 1; }'
+    source = 'extern "C" __global__ void k(float* x) { asm volatile("fence.proxy.alias;"); x[0] = 1; }'
     plan = LaunchPlan(steps=(step("k", ("out0",)),))
     result = loaded(tmp_path, plan, source).launch({"out0": torch.zeros(1)}, poison=0)
     assert result.failure is None
     assert result.refused is not None
-    assert result.refused.startswith("cannot be emulated: fence.proxy.async at line ")
+    assert result.refused.startswith("cannot be emulated: fence.proxy.alias at line ")
 
 
 def test_module_variables_live_as_long_as_the_loaded_candidate(tmp_path: Path) -> None:

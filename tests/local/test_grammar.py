@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Annotated, Literal
 
@@ -79,3 +80,22 @@ def test_a_form_that_is_not_covered_is_refused_by_name(model: LocalModel) -> Non
 
     with pytest.raises(Unwritable, match="either"):
         drawn(model, grammar(model, Odd), 0)
+
+
+def test_a_long_list_of_whole_objects_is_walked_token_by_token(model: LocalModel) -> None:
+    numbers = itertools.product(range(1, 41), ("ab", "abc"))
+    values = [{"threads": 32 * at, "path": path, "staged": at % 3 == 0} for at, path in numbers]
+    texts = {json.dumps(one): model.vocabulary.encode(json.dumps(one)) for one in values}
+    made = Grammar(model.vocabulary, {"enum": values}, (), text=0, lines=0)
+    assert made.most() >= max(map(len, texts.values()))
+    for text, path in texts.items():
+        walk, step = made.walk(), None
+        for at, token in enumerate(path):
+            step = next(walk) if step is None else walk.send(path[at - 1])
+            alive = {other[at] for other in texts.values() if other[:at] == path[:at]}
+            assert set(step.allowed.ids.tolist()) == alive, text
+            assert step.kind == ("fixed" if len(alive) == 1 else "choice")
+            assert token in alive
+        with pytest.raises(StopIteration):
+            walk.send(path[-1])
+    assert {drawn(model, made, seed) for seed in range(60)} <= set(texts)

@@ -73,9 +73,9 @@ def test_equal_parts_share_a_kernel_and_dead_scratch_is_used_again(tmp_path: Pat
     path = tmp_path / "deep.py"
     path.write_text(
         "import torch\nimport torch.nn as nn\n\n\nclass Model(nn.Module):\n    def __init__(self):\n"
-        f"        super().__init__()\n        self.l = nn.ModuleList([nn.Linear(8, 8) for _ in range({layers})])\n\n"
+        f"        super().__init__()\n        self.l = nn.ModuleList(nn.Linear(512, 512) for _ in range({layers}))\n\n"
         "    def forward(self, x):\n        for layer in self.l:\n            x = torch.relu(layer(x))\n"
-        "        return x\n\n\ndef get_inputs():\n    return [torch.randn(4, 8)]\n\n\n"
+        "        return x\n\n\ndef get_inputs():\n    return [torch.randn(512, 512)]\n\n\n"
         "def get_init_inputs():\n    return []\n"
     )
     found = composite_of(load_problem(str(path)))

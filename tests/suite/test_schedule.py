@@ -279,6 +279,15 @@ def test_results_can_be_written_at_every_moment(folder: SuiteFolder) -> None:
     assert summary["reasons"] == [{"status": "not_planned", "reason": told, "problems": ["b", "c"]}]
 
 
+def test_damaged_run_folders_are_counted_together(folder: SuiteFolder) -> None:
+    for key in "bc":
+        reason = f"/home/some/suite/runs/{key}/20260101T000000Z-{key}-12ab is not a whole run folder: it lacks blobs"
+        folder.append(ProblemRow(key=key, status="refused", reason=reason))
+    summary = write_files(folder.folder, folder.manifest(), folder.rows, folder.baselines)
+    told = "its run folder is not a whole run folder: it lacks blobs"
+    assert summary["reasons"] == [{"status": "refused", "reason": told, "problems": ["b", "c"]}]
+
+
 def baselines(job: Job) -> Reply:
     """Every mode takes a microsecond."""
     if job.kind == "compile":
