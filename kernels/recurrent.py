@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch._dispatch.python import enable_python_dispatcher
 
+from warpsmith.kernels.one_thread import one_thread
 from warpsmith.kernels.tracing import ONE_AT_A_TIME
 
 
@@ -51,5 +52,5 @@ def steps_left_out(module: torch.nn.Module) -> Iterator[None]:
     if not any(isinstance(part, torch.nn.RNNBase) for part in module.modules()):
         yield
         return
-    with ONE_AT_A_TIME, enable_python_dispatcher(), shapes_alone():
+    with one_thread, ONE_AT_A_TIME, enable_python_dispatcher(), shapes_alone():
         yield

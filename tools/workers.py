@@ -102,12 +102,12 @@ def preload_modules(target: Target) -> tuple[str, ...]:
     """What the nursery imports before it forks. None of it may initialise CUDA."""
     # torch's seeding enters its compiler: imported by a runner it would cost seconds in each, and keep the frames that
     # were on the stack, with gigabytes of inputs in them.
-    common = ("torch", "warpsmith.tools.verification.verify", "?torch._dynamo")
+    common, compiler = ("torch", "warpsmith.tools.verification.verify"), "?torch._dynamo"
     if target.kind != "gpu":
-        return (*common, "warpsmith.sandbox.emulator.backend")
+        return (*common, compiler, "warpsmith.sandbox.emulator.backend")
     # The rest of the compiler starts CUDA when it is imported, which no
     # fork survives (torch 2.11: cuInit fails in the runner).
-    return (*common, "?cupy", "warpsmith.tools.measurement.timing")
+    return (*common, "?cupy", compiler, "warpsmith.tools.measurement.timing")
 
 
 def worker_environment(target: Target) -> dict[str, str]:
