@@ -121,7 +121,7 @@ def one_seed(options: argparse.Namespace, study: Study, place: Place) -> int:
     began = time.monotonic()
     folder = options.to / ("base" if options.seed == BASE else f"seed-{options.seed}")
     folder.mkdir(parents=True, exist_ok=True)
-    tasks = place.tasks(study.trained + study.unseen, study)
+    tasks = place.tasks(study.unseen + study.trained, study)
     lines = Lines(folder / "replies.jsonl")
     if options.seed == BASE:
         replies_of(lines, study, tasks, "base", BASE, None)

@@ -18,7 +18,7 @@ from math import ceil, inf
 from warpsmith.kernels.composite import AnyRegion, Composite
 from warpsmith.kernels.device import DeviceModel, Unit, fp32_lanes
 from warpsmith.kernels.family import KernelSpec, LaunchFeatures
-from warpsmith.kernels.occupancy import WARP, Occupancy, occupancy
+from warpsmith.kernels.occupancy import WARP, Occupancy, clustered_sms, occupancy
 from warpsmith.kernels.records import CompileReport, KernelResources
 from warpsmith.kernels.region import MatmulRegion
 from warpsmith.kernels.slots import Values
@@ -147,7 +147,7 @@ def _launch(launch: LaunchFeatures, device: DeviceModel) -> Breakdown:
     start = device.launch_us
     if held.blocks_per_sm == 0 or launch.blocks <= 0:
         return Breakdown(launch.kernel, inf, start, {}, "impossible", inf, held, launch.host_us)
-    room = held.blocks_per_sm * device.sms
+    room = held.blocks_per_sm * clustered_sms(device, launch.cluster)
     full, rest = divmod(launch.blocks, room)
     running, terms = 0.0, dict.fromkeys(TERMS, 0.0)
     for times, blocks in ((full, room), (1, rest)):

@@ -18,6 +18,13 @@ PARTITIONS = 4
 REGISTER_UNIT = 256
 MAX_REGISTERS = 255
 MAX_THREADS = 1024
+GPC = 16
+"""SMs of most parts of the chip (sm_90 and later)."""
+SHORT_PARTS = 2
+"""Parts with fewer. Fits what was measured on an H200: 16 clusters of 16 blocks, two blocks to an SM, need two waves,
+and 128 of them take 1.4 times what eight parts would."""
+PORTABLE_CLUSTER = 8
+"""Blocks of a cluster that every device with clusters takes (CUDA C++ Programming Guide)."""
 
 Limiter = Literal["threads", "registers", "shared", "blocks"]
 
@@ -55,6 +62,15 @@ def block_limits(device: DeviceModel, *, threads: int, registers: int, shared_by
         "shared": _blocks_by_shared(device, shared_bytes),
         "blocks": device.blocks_per_sm,
     }
+
+
+def clustered_sms(device: DeviceModel, cluster: int) -> int:
+    """SMs that clusters of so many blocks can take: a cluster stays within a part of the chip (GPC), and parts differ
+    in how many of their SMs work."""
+    if cluster <= 2 or device.sms < GPC:
+        return device.sms
+    parts = device.sms // GPC - (SHORT_PARTS if cluster > PORTABLE_CLUSTER else 0)
+    return max(1, parts) * (GPC // cluster * cluster)
 
 
 def waves(device: DeviceModel, occupied: Occupancy, blocks: int) -> float:

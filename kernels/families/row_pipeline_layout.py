@@ -14,11 +14,10 @@ from warpsmith.kernels.families.row_choices import Choices
 from warpsmith.kernels.families.row_cost import body_registers
 from warpsmith.kernels.families.row_layout import RowFacts, facts_of
 from warpsmith.kernels.family import Invalid
+from warpsmith.kernels.occupancy import clustered_sms
 from warpsmith.kernels.region import Region
 from warpsmith.kernels.slots import Values
 
-GPC = 16
-"""SMs of a part of the chip that a cluster of more than two blocks stays within, at least (sm_90 and later)."""
 STAGES = (1, 2, 3, 4)
 PER_SM = (1, 2, 4)
 TURNS = (1, 8, 16, 32, 64)
@@ -185,12 +184,9 @@ def _check_together(device: DeviceModel, layout: PipelineLayout) -> Invalid | No
 
 
 def most_turns(facts: PipelineFacts, device: DeviceModel, values: Values) -> int:
-    """Rows of each cluster where all that run at a time share them out. Clusters of more than two blocks stay within a
-    part of the chip, so some SMs may be left over."""
+    """Rows of each cluster where all that run at a time share them out."""
     cluster = int(values["cluster"])
-    clusters = device.sms // cluster
-    if cluster > 2 and device.sms >= GPC:
-        clusters = device.sms // GPC * (GPC // cluster)
+    clusters = clustered_sms(device, cluster) // cluster
     return max(1, -(-facts.rows.kept // (max(1, clusters) * int(values["per_sm"]))))
 
 
