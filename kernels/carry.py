@@ -38,15 +38,22 @@ def carried(spec: KernelSpec, candidate: Candidate, graph: OpGraph) -> Candidate
     """The candidate for the same computation at other sizes, or why there is none: it is no region or not cut alike
     there, the family cannot compute it, its slots differ, the combination is not valid, or an edit cannot be carried
     over. Rewrites are applied again."""
-    family = spec.family
+    there = spec_at(spec, graph)
+    return there if isinstance(there, str) else carried_to(spec, candidate, there)
+
+
+def spec_at(spec: KernelSpec, graph: OpGraph) -> KernelSpec | str:
+    """The search space of the same computation at other sizes, whatever the candidate, or why there is none."""
     try:
         region = _region_at(spec, graph)
     except NotYetError as error:
         return str(error)
-    reason = family.refuse(region)
-    if reason is not None:
-        return reason
-    there = spec_for(family, region, spec.device)
+    reason = spec.family.refuse(region)
+    return reason if reason is not None else spec_for(spec.family, region, spec.device)
+
+
+def carried_to(spec: KernelSpec, candidate: Candidate, there: KernelSpec) -> Candidate | str:
+    """As `carried`, into a search space that is there."""
     before, after = _code(spec), _code(there)
     if before.keys() != after.keys():
         return "its region has other code slots"
@@ -58,8 +65,8 @@ def carried(spec: KernelSpec, candidate: Candidate, graph: OpGraph) -> Candidate
             return f"the edit of {name} stands for sizes that are written into its default text"
         values[name] = moved
     full = there.naive | values
-    invalid = family.check(region, spec.device, full)
-    return invalid.message if invalid is not None else family.emit(region, spec.device, full)
+    invalid = there.family.check(there.region, there.device, full)
+    return invalid.message if invalid is not None else there.family.emit(there.region, there.device, full)
 
 
 def _region_at(spec: KernelSpec, graph: OpGraph) -> AnyRegion:

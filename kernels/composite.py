@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from warpsmith.kernels.device import Unit
+from warpsmith.kernels.hashed import HashKept, hash_kept
 from warpsmith.kernels.records import Buffer, LibraryStep, View
 from warpsmith.kernels.region import OneRegion
 
@@ -78,8 +79,9 @@ Part = KernelPart | LibraryPart
 Layout = Literal["contiguous", "channels_last"]
 
 
+@hash_kept
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class Kernel(HashKept):
     """A region that one or more parts compute, its tensors called in0, in1, ... and out0, ..."""
 
     region: OneRegion

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import ceil, inf
 
 from warpsmith.kernels.composite import AnyRegion, Composite
@@ -140,6 +141,7 @@ def floor_of(floor_bytes: int, flops: Mapping[Unit, int], device: DeviceModel) -
     return 1e6 * max(floor_bytes / device.dram_bytes_per_s, computing)
 
 
+@lru_cache(maxsize=8192)
 def _launch(launch: LaunchFeatures, device: DeviceModel) -> Breakdown:
     held = occupancy(device, threads=launch.threads, registers=launch.registers, shared_bytes=launch.shared_bytes)
     start = device.launch_us
@@ -246,16 +248,30 @@ def _alone(launch: LaunchFeatures, device: DeviceModel) -> float:
     return BLOCK_S + first + clusters + launch.barriers * BARRIER_CLOCKS / device.clock_hz
 
 
-def _taking_turns(services: tuple[float, ...], alone: float, parties: int) -> float:
+def _taking_turns(services: tuple[float] | tuple[float, float, float], alone: float, parties: int) -> float:
     """Seconds until each of `parties` equal parties is through: at every server in turn, then `alone` by itself.
 
     `services` are the seconds that each server works for all parties together. Exact mean value analysis of a closed
     queueing network (Reiser and Lavenberg, 1980): a party that arrives finds the queue that the others would have
     without it.
     """
-    queues, cycle = [0.0] * len(services), alone
+    if len(services) == 1:
+        return _at_one(services[0] / parties, alone, parties)
+    first, second, third = (service / parties for service in services)
+    at_first = at_second = at_third = 0.0
+    cycle = alone
     for count in range(1, parties + 1):
-        responses = [service / parties * (1.0 + queue) for service, queue in zip(services, queues, strict=True)]
-        cycle = sum(responses) + alone
-        queues = [count * response / cycle if cycle else 0.0 for response in responses]
+        one, two, three = first * (1.0 + at_first), second * (1.0 + at_second), third * (1.0 + at_third)
+        cycle = one + two + three + alone
+        if cycle:
+            at_first, at_second, at_third = count * one / cycle, count * two / cycle, count * three / cycle
+    return cycle
+
+
+def _at_one(service: float, alone: float, parties: int) -> float:
+    queue, cycle = 0.0, alone
+    for count in range(1, parties + 1):
+        response = service * (1.0 + queue)
+        cycle = response + alone
+        queue = count * response / cycle if cycle else 0.0
     return cycle

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from warpsmith.kernels.hashed import HashKept, hash_kept
+
 Unit = Literal["fp32", "tf32", "half"]
 """What computes: the ordinary cores, or the tensor cores in TF32 or 16-bit floats."""
 _TENSOR_RATES: dict[Unit, int] = {"fp32": 1, "tf32": 8, "half": 16}
@@ -13,8 +15,9 @@ _TENSOR_RATES: dict[Unit, int] = {"fp32": 1, "tf32": 8, "half": 16}
 and 14.8, NVIDIA's datasheets); twice that from sm_100 on (B200: 14 and 28)."""
 
 
+@hash_kept
 @dataclass(frozen=True, slots=True)
-class DeviceModel:
+class DeviceModel(HashKept):
     """One GPU. Bytes, bytes a second and hertz; rates are datasheet or measured, as `source` says."""
 
     name: str

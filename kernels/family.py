@@ -7,6 +7,7 @@ from typing import Protocol
 
 from warpsmith.kernels.composite import AnyRegion
 from warpsmith.kernels.device import DeviceModel
+from warpsmith.kernels.hashed import HashKept, hash_kept
 from warpsmith.kernels.records import Candidate, CompileReport
 from warpsmith.kernels.slots import Slot, Values
 
@@ -21,8 +22,9 @@ class Invalid:
     message: str
 
 
+@hash_kept
 @dataclass(frozen=True, slots=True)
-class LaunchFeatures:
+class LaunchFeatures(HashKept):
     """What the cost model needs to know of one launch; all counts are totals of the launch."""
 
     kernel: str

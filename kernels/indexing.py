@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from math import gcd, prod
 from typing import Any
 
+from warpsmith.kernels.hashed import HashKept, hash_kept
+
 
 @dataclass(frozen=True, slots=True)
 class Term:
@@ -37,8 +39,9 @@ class Term:
         return text
 
 
+@hash_kept
 @dataclass(frozen=True, slots=True)
-class Expr:
+class Expr(HashKept):
     """`offset + sum of terms`: integer valued; terms sorted, no zero coefficients."""
 
     terms: tuple[Term, ...] = ()

@@ -97,8 +97,14 @@ def plan(graph: OpGraph, name: str = "region0", *, device: DeviceModel | None = 
     """The plan of a graph. Without a device it is one region; with one also several, where one does not do or the cost
     model has several cheaper, and those of the graph after the rewrites that pay. Raises NotYetError naming the node
     that is in the way."""
-    ways = [lower(graph)] if device is None else _ways(graph, device)
-    rewritten = None if device is None else chosen(graph, ways, lambda other: _ways(other, device), device)
+    rewritten = None
+    if device is None:
+        ways: list[AnyRegion] = [lower(graph)]
+    else:
+        # A rewrite leaves most of a graph as it is.
+        prices = Prices(device)
+        ways = _ways(graph, prices)
+        rewritten = chosen(graph, ways, lambda other: _ways(other, prices), device)
     nodes = tuple(
         NodeFacts(n.name, n.op, n.pattern, n.out.shape, n.out.dtype, n.flops, n.bytes_moved, n.source)
         for n in live_nodes(graph)
@@ -109,32 +115,32 @@ def plan(graph: OpGraph, name: str = "region0", *, device: DeviceModel | None = 
     return Plan(name, nodes, ways[0], graph.floor_bytes, unfused, flops, tuple(ways[1:]), rewritten)
 
 
-def _ways(graph: OpGraph, device: DeviceModel) -> list[AnyRegion]:
+def _ways(graph: OpGraph, prices: Prices) -> list[AnyRegion]:
     """All ways of a graph; a product with a vector is a reduction as well, whose families read at the copy rate."""
-    ways, sums = _ways_of(graph, device), as_sums(graph)
+    ways, sums = _ways_of(graph, prices), as_sums(graph)
     if sums is None:
         return ways
     try:
-        found = _ways_of(sums, device)
+        found = _ways_of(sums, prices)
     except NotYetError:
         return ways
     if all(isinstance(way, Composite) for way in (*ways, *found)):
         # Both would be searched by one family: the cheaper one stands for both.
-        return min((found, ways), key=lambda some: least_us(some, device))
+        return min((found, ways), key=lambda some: least_us(some, prices.device))
     return [*(way for way in found if not isinstance(way, Composite)), *ways]
 
 
-def _ways_of(graph: OpGraph, device: DeviceModel) -> list[AnyRegion]:
+def _ways_of(graph: OpGraph, prices: Prices) -> list[AnyRegion]:
     """One region and the parts that the graph can be cut into, as far as both exist and say different things."""
-    prices = Prices(device)
+    device = prices.device
     try:
         whole = lower(graph)
     except NotYetError:
-        found = composites(graph, device)
+        found = composites(graph, device, prices)
         return sorted(found, key=lambda way: least_us([way], device)) if len(found) > 1 else list(found)
     alone = prices.of(canonical(whole)[0]).us
     try:
-        parts, *_ = composites(graph, device)
+        parts, *_ = composites(graph, device, prices)
     except NotYetError:
         return [whole]
     if len(parts.parts) == 1 and isinstance(parts.parts[0], KernelPart):

@@ -6,6 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+from torch._dispatch.python import enable_python_dispatcher
+
+from warpsmith.kernels.one_thread import one_thread
+from warpsmith.kernels.tracing import ONE_AT_A_TIME
+
 
 @contextmanager
 def shapes_alone() -> Iterator[None]:
@@ -37,3 +43,14 @@ def _same_state(step: Any, hidden: Any, *weights: Any) -> Any:
 def _same_states(step: Any, hidden: Any, cell: Any, *weights: Any, **options: Any) -> tuple[Any, Any]:
     del step, weights, options
     return hidden, cell
+
+
+@contextmanager
+def steps_left_out(module: torch.nn.Module) -> Iterator[None]:
+    """The same for a module that is called on the meta device: where it has recurrent layers, they take a moment in
+    place of seconds. Others are left alone, as torch's own functions for shapes are faster there."""
+    if not any(isinstance(part, torch.nn.RNNBase) for part in module.modules()):
+        yield
+        return
+    with one_thread, ONE_AT_A_TIME, enable_python_dispatcher(), shapes_alone():
+        yield

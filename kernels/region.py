@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from warpsmith.kernels.hashed import HashKept, hash_kept
 from warpsmith.kernels.indexing import Expr
 
 Level = Literal["full", "kept", "reduced", "scalar"]
@@ -28,8 +29,9 @@ class Axis:
     size: int
 
 
+@hash_kept
 @dataclass(frozen=True, slots=True)
-class Load:
+class Load(HashKept):
     """A read `var = buffer[address]`, converted to the region's compute type.
 
     `address` counts elements of `dtype`; `predicate` (C++ text over axis variables) guards it, `fill` is read outside.
@@ -47,8 +49,9 @@ class Load:
     fill: str = "0.0f"
 
 
+@hash_kept
 @dataclass(frozen=True, slots=True)
-class Line:
+class Line(HashKept):
     """One statement `const <ctype> <var> = <text>;` over earlier variables and axis variables.
 
     A line that several lists need (two rounds, `post`) stands in each with the same text; lines of a round's `finish`
@@ -93,8 +96,9 @@ class Round:
     """Kept-level lines that follow the reductions (division by the count, rsqrt, ...)."""
 
 
+@hash_kept
 @dataclass(frozen=True, slots=True)
-class Store:
+class Store(HashKept):
     """A write `buffer[address] = (dtype) var`; level tells whether per point or per kept point."""
 
     var: str
@@ -105,8 +109,9 @@ class Store:
     numel: int
 
 
+@hash_kept
 @dataclass(frozen=True, slots=True)
-class Region:
+class Region(HashKept):
     """A map (no rounds) or a reduce-map (one to three rounds over one set of reduced axes)."""
 
     kept: tuple[Axis, ...]
@@ -151,8 +156,9 @@ class HalfPlane:
         return 0, max(0, min(count, rest // -self.n + 1))
 
 
+@hash_kept
 @dataclass(frozen=True, slots=True)
-class MatmulRegion:
+class MatmulRegion(HashKept):
     """out[b, m, n] = epilogue(sum_k a(b, m, k) * b(b, k, n), ...).
 
     Axis variables: `b`, `m`, `n`, `k` (the batch is one flat axis). `a_lines` turn `a_loads` into `a_var`; likewise b;
@@ -194,8 +200,9 @@ def _common(planes: tuple[HalfPlane, ...], row: int, count: int) -> int:
     return max(0, min(end for _, end in ends) - max(first for first, _ in ends))
 
 
+@hash_kept
 @dataclass(frozen=True, slots=True)
-class ScanRegion:
+class ScanRegion(HashKept):
     """out[kept, s] = post(the fold of operand(kept, 0), ..., operand(kept, s)): running results along one axis.
 
     `lines` turn `loads` into `operand`; `post` lines may use `var` (the running result), `post_loads` and axis
@@ -244,8 +251,9 @@ class WindowDim:
     dilation: int
 
 
+@hash_kept
 @dataclass(frozen=True, slots=True)
-class WindowRegion:
+class WindowRegion(HashKept):
     """out[kept, o0, ...] = post(fold over taps t0, ... of operand(kept, p0, ...) * weight(kept, t0, ...)).
 
     Axis variables: kept axes, and by dimension `pN` (position in the input), `oN` (output) and `tN` (tap). `lines`

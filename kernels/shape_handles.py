@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 
-from warpsmith.kernels.capture import capture
+from warpsmith.kernels.capture import can_be_called, capture
 from warpsmith.kernels.errors import NotYetError, UserError
 from warpsmith.kernels.inputspec import TensorInput, described, parse_inputs
-from warpsmith.kernels.problem import Problem, ProblemRef, load_ref
+from warpsmith.kernels.problem import Instance, Problem, ProblemRef, load_ref
+from warpsmith.kernels.recurrent import steps_left_out
 
 logger = logging.getLogger(__name__)
 
@@ -50,11 +53,30 @@ class Handle:
         return min((dim for name, dim in self.dims if not name.startswith("param:")), default=0)
 
 
+_found: WeakKeyDictionary[Problem, tuple[Shapes, tuple[Handle, ...]]] = WeakKeyDictionary()
+_finding = threading.Lock()
+
+
 def handles_of(problem: Problem) -> list[Handle]:
     """Handles of a problem, constants before dimensions that no constant reaches. Empty where nothing can change."""
-    base = shapes_of(problem)
-    found = list(_constant_handles(problem, base)) if problem.ref.kind == "file" and not problem.ref.inputs else []
-    return [*found, *_dimension_handles(problem, base, {pair for handle in found for pair in handle.dims})]
+    return list(_once(problem)[1])
+
+
+def declared_shapes(problem: Problem) -> Shapes:
+    """As `shapes_of`, found together with the handles."""
+    return _once(problem)[0]
+
+
+def _once(problem: Problem) -> tuple[Shapes, tuple[Handle, ...]]:
+    """Looked for once for a problem: each size that is tried builds and runs the module without data."""
+    with _finding:
+        if problem not in _found:
+            base, trials = shapes_of(problem), _Trials()
+            lone = problem.ref.kind == "file" and not problem.ref.inputs
+            found = list(_constant_handles(problem, base, trials)) if lone else []
+            taken = {pair for handle in found for pair in handle.dims}
+            _found[problem] = base, (*found, *_dimension_handles(problem, base, taken, trials))
+        return _found[problem]
 
 
 def resized_ref(problem: Problem, sizes: Mapping[Handle, int]) -> ProblemRef:
@@ -74,7 +96,7 @@ def resized_ref(problem: Problem, sizes: Mapping[Handle, int]) -> ProblemRef:
         return ref.model_copy(update={"overrides": overrides})
     if ref.inputs is not None:
         return ref.model_copy(update={"inputs": _described(ref.inputs, shapes)})
-    base = shapes_of(problem)
+    base = _given(problem.build(device="meta", seed=0))
     cut = tuple(_cut(base[f"in{index}"], shapes.get(index)) for index in range(1 + max(shapes)))
     return ref.model_copy(update={"overrides": overrides, "sizes": cut})
 
@@ -82,57 +104,89 @@ def resized_ref(problem: Problem, sizes: Mapping[Handle, int]) -> ProblemRef:
 def shapes_of(problem: Problem) -> Shapes:
     """Shapes of inputs (a number has none), parameters, and outputs where forward runs without data."""
     instance = problem.build(device="meta", seed=0)
-    found = {f"in{index}": _shape(value) for index, value in enumerate(instance.inputs)}
-    found |= {f"param:{name}": _shape(value) for name, value in instance.parameters.items()}
+    found = _given(instance)
     try:
-        found |= {f"out{index}": _shape(value) for index, value in enumerate(instance.run())}
+        with steps_left_out(instance.module):
+            found |= {f"out{index}": _shape(value) for index, value in enumerate(instance.run())}
     except Exception:  # what only real tensors satisfy is for the trace to say
         logger.debug("%s does not run without data", problem.path)
     return found
 
 
-def runs(ref: ProblemRef) -> bool:
-    """Whether a module at other sizes still computes something, judged without data."""
+@dataclass(slots=True)
+class _Trials:
+    """A module at other sizes, each tried once."""
+
+    _known: dict[str, Shapes | None] = field(default_factory=dict)
+    _traced: dict[str, bool] = field(default_factory=dict)
+    """Of those whose outputs are not known."""
+
+    def shapes(self, ref: ProblemRef) -> Shapes | None:
+        """As `shapes_of`; None where the module cannot be built."""
+        key = ref.model_dump_json()
+        if key not in self._known:
+            try:
+                self._known[key] = shapes_of(load_ref(ref))
+            except (UserError, NotYetError):
+                self._known[key] = None
+        return self._known[key]
+
+    def runs(self, ref: ProblemRef) -> bool:
+        """Whether a module at other sizes still computes something, judged without data."""
+        found = self.shapes(ref)
+        if found is None:
+            return False
+        if not any(name.startswith("out") for name in found):
+            key = ref.model_dump_json()
+            if key not in self._traced:
+                self._traced[key] = _can_be_traced(ref)
+            return self._traced[key]
+        return all(0 not in shape for name, shape in found.items() if name.startswith("out"))
+
+
+def _can_be_traced(ref: ProblemRef) -> bool:
     try:
         problem = load_ref(ref)
-        found = shapes_of(problem)
-        outputs = [shape for name, shape in found.items() if name.startswith("out")]
-        if not outputs:
-            capture(problem)
-        return all(0 not in shape for shape in outputs)
+        if not can_be_called(problem):
+            return False
+        capture(problem)
     except (UserError, NotYetError):
         return False
+    return True
+
+
+def _given(instance: Instance) -> Shapes:
+    found = {f"in{index}": _shape(value) for index, value in enumerate(instance.inputs)}
+    return found | {f"param:{name}": _shape(value) for name, value in instance.parameters.items()}
 
 
 def _shape(value: Any) -> tuple[int, ...]:
     return tuple(value.shape) if isinstance(value, torch.Tensor) else ()
 
 
-def _constant_handles(problem: Problem, base: Shapes) -> Iterator[Handle]:
+def _constant_handles(problem: Problem, base: Shapes, trials: _Trials) -> Iterator[Handle]:
     """Integers that change inputs or parameters: each by itself, else together with those of the same value."""
     places = list(_integers(problem.settable()))[:_MOST_CONSTANTS]
     stuck: dict[int, list[tuple[Place, Dims]]] = {}
     for place, size in places:
-        dims = _followers(problem, base, place, size)
+        dims = _followers(problem, base, place, size, trials)
         if all(name.startswith("out") for name, _ in dims):
             continue
         handle = Handle((place,), size, dims)
-        if runs(resized_ref(problem, {handle: _probe(size)})):
+        if trials.runs(resized_ref(problem, {handle: _probe(size)})):
             yield handle
         else:
             stuck.setdefault(size, []).append((place, dims))
     for size, members in stuck.items():
         tied = Handle(tuple(place for place, _ in members), size, frozenset().union(*(dims for _, dims in members)))
-        if len(members) > 1 and runs(resized_ref(problem, {tied: _probe(size)})):
+        if len(members) > 1 and trials.runs(resized_ref(problem, {tied: _probe(size)})):
             yield tied
 
 
-def _followers(problem: Problem, base: Shapes, place: Place, size: int) -> Dims:
+def _followers(problem: Problem, base: Shapes, place: Place, size: int, trials: _Trials) -> Dims:
     """Dimensions that change with a constant; none where the number of inputs or of their dimensions does."""
-    trial = resized_ref(problem, {Handle((place,), size, frozenset()): _probe(size)})
-    try:
-        now = shapes_of(load_ref(trial))
-    except UserError:
+    now = trials.shapes(resized_ref(problem, {Handle((place,), size, frozenset()): _probe(size)}))
+    if now is None:
         return frozenset()
     given = [name for name in base if not name.startswith("out")]
     if [name for name in now if not name.startswith("out")] != given:
@@ -145,7 +199,9 @@ def _followers(problem: Problem, base: Shapes, place: Place, size: int) -> Dims:
     )
 
 
-def _dimension_handles(problem: Problem, base: Shapes, taken: Set[tuple[str, int]]) -> Iterator[Handle]:
+def _dimension_handles(
+    problem: Problem, base: Shapes, taken: Set[tuple[str, int]], trials: _Trials
+) -> Iterator[Handle]:
     """Dimensions by themselves, else with their likes: the same place from the right, else all of one size."""
     left = [
         (name, dim, size)
@@ -167,7 +223,7 @@ def _dimension_handles(problem: Problem, base: Shapes, taken: Set[tuple[str, int
             size = members[0][2]
             places = tuple(Place(index=int(name[2:]), dim=dim) for name, dim, _ in members)
             handle = Handle(places, size, frozenset((name, dim) for name, dim, _ in members))
-            if runs(resized_ref(problem, {handle: _probe(size)})):
+            if trials.runs(resized_ref(problem, {handle: _probe(size)})):
                 yield handle
                 left = [item for item in left if item not in members]
 

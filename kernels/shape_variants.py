@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
-from warpsmith.kernels.capture import capture
+from warpsmith.kernels.capture import can_be_called, capture
 from warpsmith.kernels.errors import NotYetError, UserError
 from warpsmith.kernels.opgraph import OpGraph
 from warpsmith.kernels.problem import Problem, ProblemRef, load_ref
-from warpsmith.kernels.shape_handles import Handle, Shapes, handles_of, resized_ref, shapes_of
+from warpsmith.kernels.shape_handles import Handle, Shapes, declared_shapes, handles_of, resized_ref, shapes_of
 
 ShapeClass = Literal["prime", "one", "tail"]
 CLASSES: tuple[ShapeClass, ...] = ("prime", "one", "tail")
@@ -53,10 +53,14 @@ class Variants:
     """Draws variants of one problem. Sizes stay of the declared order where the budget allows: slot values that make
     sense at the declared sizes then make sense here."""
 
-    def __init__(self, problem: Problem, flops: int, budget: Budget, seed: int) -> None:
-        """`flops` are the problem's own; `seed` is secret."""
+    def __init__(
+        self, problem: Problem, flops: int, budget: Budget, seed: int, used: Collection[str] | None = None
+    ) -> None:
+        """`flops` are the problem's own; `seed` is secret. `used` names the inputs and parameters (`in0`, `param:NAME`)
+        that its results depend on: with them sizes are told to be too large without a trace."""
         self._problem = problem
         self._flops = flops
+        self._used = None if used is None else frozenset(used)
         self._budget = budget
         self._random = random.Random(seed)
         self._handles: list[Handle] | None = None
@@ -67,7 +71,7 @@ class Variants:
         """The sizes that can change, the innermost first; found at the first use."""
         if self._handles is None:
             try:
-                self._shapes = shapes_of(self._problem)
+                self._shapes = declared_shapes(self._problem)
                 self._handles = handles_of(self._problem)
             except (UserError, NotYetError):
                 self._handles = []
@@ -83,7 +87,7 @@ class Variants:
         """Variant `number` of a class, or None where no sizes were found that run. Each number lets another handle
         keep its order while the rest shrink into the budget, the innermost first; the second half leaves that handle
         a round size, for slot values that ask for aligned runs."""
-        if not self.handles:
+        if not self.handles or self._elements(self._fixed()) > self._budget.elements:
             return None
         for attempt in range(_TRIES):
             sizes = self._sizes(shape, self._subset(attempt), number)
@@ -91,6 +95,18 @@ class Variants:
             if found is not None:
                 return found
         return None
+
+    def _fixed(self) -> Shapes:
+        """Tensors that no handle changes."""
+        changing = {name for handle in self.handles for name, _ in handle.dims}
+        return {name: shape for name, shape in self._shapes.items() if name not in changing}
+
+    def _elements(self, shapes: Shapes) -> int:
+        """How many elements of the budget tensors of these shapes take at least."""
+        if self._used is None:
+            return 0
+        counted = (shape for name, shape in shapes.items() if name in self._used or name.startswith("out"))
+        return sum(prod(shape) for shape in counted)
 
     def _subset(self, attempt: int) -> list[Handle]:
         """All handles, then, where some must keep their size (channels divide into groups), random parts of them."""
@@ -170,12 +186,22 @@ class Variants:
             if ref.sizes is not None and self._drawn(ref) > self._budget.drawn:
                 return None
             problem = load_ref(ref)
+            if self._used is not None and not self._worth_a_trace(problem):
+                return None
             graph = capture(problem)
             if not self._budget.holds(graph):
                 return None
             return Variant(shape, problem.ref, graph)
         except (UserError, NotYetError):
             return None
+
+    def _worth_a_trace(self, problem: Problem) -> bool:
+        """Whether the problem is within the budget as far as shapes tell, and runs at all: a trace takes ten times as
+        long as a run without data."""
+        shapes = shapes_of(problem)
+        if self._elements(shapes) > self._budget.elements:
+            return False
+        return any(name.startswith("out") for name in shapes) or can_be_called(problem)
 
     def _drawn(self, ref: ProblemRef) -> int:
         shapes = shapes_of(load_ref(ref.model_copy(update={"sizes": None})))

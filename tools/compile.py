@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -46,6 +47,7 @@ DEFAULT_TIMEOUT_S = 20.0
 times as long where a busy machine gave the compiler less than half of it."""
 
 
+_UNTAKEN = re.compile("[\0\ud800-\udfff]")
 _SHOWN = 200
 """Characters of a kernel's name that a message repeats."""
 MAX_JUDGED = 4096
@@ -140,7 +142,7 @@ class Compiler:
 
     def _early(self, candidate: Candidate) -> CompileReport | str:
         """A report that needs no compile, else the cache key."""
-        if "\0" in candidate.source or any("\ud800" <= char <= "\udfff" for char in candidate.source):
+        if _UNTAKEN.search(candidate.source):
             message = "the source holds a character that no compiler takes (NUL or a lone surrogate)"
             return self._failed(Failure(stage="compile", kind="error", message=message), 0.0)
         refused = refuse_source(candidate)

@@ -40,7 +40,8 @@ class Workers:
             policy=policy or runner_policy(target),
         )  # fmt: skip
         self._jobs = 1 if target.kind == "gpu" else max(1, jobs)
-        self._free: asyncio.Queue[Worker] = asyncio.Queue()
+        self._free: asyncio.LifoQueue[Worker] = asyncio.LifoQueue()
+        """The one that was given back last comes first: it holds the module and its references already."""
         self._all: list[Worker] = []
         self._lease: Lease | None = None
         """References fill a card's memory, so runs take turns on it."""
@@ -51,8 +52,10 @@ class Workers:
         for _ in range(self._jobs):
             worker = Worker(nursery=self._nursery)
             self._all.append(worker)
+        for worker in reversed(self._all):
             await self._free.put(worker)
-        await asyncio.gather(*(worker.start() for worker in self._all))
+        # The others start when all before them are busy at once, which in many runs is never.
+        await self._all[0].start()
         if self.target.kind == "gpu" and self.target.backend is None:
             from warpsmith.sandbox.cuda.facts import identity
 
@@ -97,13 +100,14 @@ class Workers:
 
 def preload_modules(target: Target) -> tuple[str, ...]:
     """What the nursery imports before it forks. None of it may initialise CUDA."""
-    common = ("torch", "warpsmith.tools.verification.verify")
+    # torch's seeding enters its compiler: imported by a runner it would cost seconds in each, and keep the frames that
+    # were on the stack, with gigabytes of inputs in them.
+    common, compiler = ("torch", "warpsmith.tools.verification.verify"), "?torch._dynamo"
     if target.kind != "gpu":
-        return (*common, "warpsmith.sandbox.emulator.backend")
-    # torch's seeding enters its compiler: imported by a runner it would cost seconds, and keep the frames that were
-    # on the stack, with gigabytes of inputs in them. The rest of the compiler starts CUDA when it is imported, which no
+        return (*common, compiler, "warpsmith.sandbox.emulator.backend")
+    # The rest of the compiler starts CUDA when it is imported, which no
     # fork survives (torch 2.11: cuInit fails in the runner).
-    return (*common, "?cupy", "?torch._dynamo", "warpsmith.tools.measurement.timing")
+    return (*common, "?cupy", compiler, "warpsmith.tools.measurement.timing")
 
 
 def worker_environment(target: Target) -> dict[str, str]:

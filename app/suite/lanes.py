@@ -24,6 +24,8 @@ from warpsmith.tools.workers import COMPILE_THREADS
 Tell = Callable[[Told], None]
 _START_S = 300.0
 """Importing torch in many processes of a machine whose disk is cold."""
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""Environment variables: how many threads libraries take for one call."""
 _LINE_BYTES = 1 << 24
 _TAIL = 1500
 
@@ -126,6 +128,9 @@ class LaneProcess:
             environment["CUDA_VISIBLE_DEVICES"] = visible[self.gpu] if self.gpu < len(visible) else str(self.gpu)
         environment[SEATS_VARIABLE] = str(self._setup.seats)
         environment[LANES_VARIABLE] = str(self._setup.lanes)
+        # As many threads as there are cores in each lane would wait for one another, spinning.
+        for name in _THREADS:
+            environment.setdefault(name, "1")
         # Lanes compile side by side: a pool of compilers in each would cost more than it saves.
         environment.setdefault(COMPILE_THREADS, "1")
         # What the lane prints is read when it has died.

@@ -13,6 +13,7 @@ from warpsmith.kernels.cost import breakdown, total_us
 from warpsmith.kernels.device import DeviceModel
 from warpsmith.kernels.families.library_cost import of_library
 from warpsmith.kernels.family import Family, Invalid, LaunchFeatures
+from warpsmith.kernels.hashed import ByObject
 from warpsmith.kernels.records import Buffer, Candidate, KernelStep, LaunchPlan, LibraryStep, SlotValue
 from warpsmith.kernels.slots import Slot, Values
 
@@ -64,7 +65,7 @@ class ComposerFamily:
         found = [_LAUNCH_SLOT] if _several_launches(_composite(region)) else []
         found += [_ALGORITHM_SLOT] if _few_convolutions(_composite(region)) else []
         for number, kernel in _open(_composite(region)):
-            own = self._families[kernel.family].slots(kernel.region, device)
+            own = _slots(self._families[kernel.family].slots, kernel, device)
             about = f"kernel {number} ({kernel.family})"
             found += [replace(slot, name=f"p{number}_{slot.name}", doc=f"{about}: {slot.doc}") for slot in own]
         return tuple(found)
@@ -72,7 +73,7 @@ class ComposerFamily:
     def check(self, region: AnyRegion, device: DeviceModel, values: Values) -> Invalid | None:
         """The rule of each kernel's family."""
         for number, kernel in _open(_composite(region)):
-            found = self._families[kernel.family].check(kernel.region, device, _own(values, number))
+            found = _checked(self._families[kernel.family].check, kernel, device, _listed(_own(values, number)))
             if found is not None:
                 slots = tuple(f"p{number}_{name}" for name in found.slots)
                 return Invalid(slots, found.kind, f"kernel {number}: {found.message}")
@@ -82,8 +83,8 @@ class ComposerFamily:
         """Each family's prior."""
         values: Values = {}
         for number, kernel in _open(_composite(region)):
-            own = self._families[kernel.family].sensible(kernel.region, device)
-            values |= {f"p{number}_{name}": value for name, value in own.items()}
+            own = _sensible(self._families[kernel.family].sensible, kernel, device)
+            values |= {f"p{number}_{name}": value for name, value in own}
         if _few_convolutions(_composite(region)):
             values[ALGORITHM] = self._cheaper(region, device, values, _ALGORITHM_SLOT)
         if _several_launches(_composite(region)):
@@ -121,47 +122,105 @@ class ComposerFamily:
         the host's time, a graph that of its copies."""
         whole = _composite(region)
         graph = _as_graph(values)
-        own = [self._features(kernel, device, number, values) for number, kernel in enumerate(whole.kernels)]
         found: list[LaunchFeatures] = []
-        for part in whole.parts:
-            library = isinstance(part, LibraryPart)
-            if part.load_time:
-                continue
-            of_part = (
-                _of_library(part, device, graph=graph, benchmark=_benchmarks(values))
-                if isinstance(part, LibraryPart)
-                else own[part.kernel]
-            )
-            host_us = _LIBRARY_HOST_US if library else _KERNEL_HOST_US
-            found += of_part if graph else [replace(one, host_us=host_us) for one in of_part]
-        if graph:
-            found += [_copy(count, device) for count in (*whole.input_bytes, *whole.output_bytes)]
+        for part in self._steps_of(whole, device, graph=graph, benchmark=_benchmarks(values)):
+            found += self._features(whole.kernels[part], device, part, values) if isinstance(part, int) else part
         return tuple(found)
 
-    def _values(self, kernel: Kernel, device: DeviceModel, number: int, values: Values) -> Values:
+    def _steps_of(self, whole: Composite, device: DeviceModel, *, graph: bool, benchmark: bool) -> list[_Step]:
+        """What runs in each call, in order: launches where no slot decides of them, else the number of a kernel."""
+        known, key = _STEPS.of(whole), (device, graph, benchmark)
+        if key not in known:
+            known[key] = self._made_steps(whole, device, graph=graph, benchmark=benchmark)
+        return known[key]
+
+    def _made_steps(self, whole: Composite, device: DeviceModel, *, graph: bool, benchmark: bool) -> list[_Step]:
+        values: Values = {LAUNCH: "graph" if graph else "steps"}
+        found: list[_Step] = []
+        for part in (part for part in whole.parts if not part.load_time):
+            if isinstance(part, LibraryPart):
+                found.append(_of_library(part, device, graph=graph, benchmark=benchmark))
+            elif whole.kernels[part.kernel].tunable:
+                found.append(part.kernel)
+            else:
+                found.append(self._features(whole.kernels[part.kernel], device, part.kernel, values))
+        if graph:
+            found.append(tuple(_copy(count, device) for count in (*whole.input_bytes, *whole.output_bytes)))
+        return found
+
+    def _values(self, kernel: Kernel, device: DeviceModel, number: int, values: Values) -> _Listed:
         if kernel.tunable:
-            return _own(values, number)
+            return _listed(_own(values, number))
         family = self._families[kernel.family]
-        naive = {slot.name: slot.default for slot in family.slots(kernel.region, device)}
-        return naive | family.sensible(kernel.region, device)
+        naive = {slot.name: slot.default for slot in _slots(family.slots, kernel, device)}
+        return _listed(naive | dict(_sensible(family.sensible, kernel, device)))
 
     def _alone(self, kernel: Kernel, device: DeviceModel, number: int, values: Values) -> Candidate:
         own = self._values(kernel, device, number, values)
-        return _emitted(self._families[kernel.family].emit, kernel, device, tuple(sorted(own.items())))
+        return _emitted(self._families[kernel.family].emit, kernel, device, own)
 
-    def _features(self, kernel: Kernel, device: DeviceModel, number: int, values: Values) -> list[LaunchFeatures]:
+    def _features(
+        self, kernel: Kernel, device: DeviceModel, number: int, values: Values
+    ) -> tuple[LaunchFeatures, ...]:  # fmt: skip
         own = self._values(kernel, device, number, values)
-        found = self._families[kernel.family].features(kernel.region, device, own)
-        return [replace(launch, kernel=f"p{number}_{launch.kernel}") for launch in found]
+        host_us = 0.0 if _as_graph(values) else _KERNEL_HOST_US
+        return _launched(self._families[kernel.family].features, kernel, device, own, number, host_us)
 
 
-@lru_cache(maxsize=512)
+_Listed = tuple[tuple[str, SlotValue], ...]
+"""Values of one kernel, by name."""
+_Step = int | tuple[LaunchFeatures, ...]
+
+
+def _no_steps(whole: Composite) -> dict[tuple[DeviceModel, bool, bool], list[_Step]]:
+    del whole
+    return {}
+
+
+_STEPS = ByObject(_no_steps)
+"""Steps of a composite by device and by how they are launched."""
+
+
+def _listed(values: Values) -> _Listed:
+    return tuple(sorted(values.items()))
+
+
+# A search changes few kernels at a time: what is known of the others is not worked out again.
+@lru_cache(maxsize=1024)
 def _emitted(
-    emit: Callable[[AnyRegion, DeviceModel, Values], Candidate], kernel: Kernel, device: DeviceModel,
-    values: tuple[tuple[str, SlotValue], ...],
+    emit: Callable[[AnyRegion, DeviceModel, Values], Candidate], kernel: Kernel, device: DeviceModel, values: _Listed
 ) -> Candidate:  # fmt: skip
-    """A search changes few kernels at a time; the others need not be written again."""
     return emit(kernel.region, device, dict(values))
+
+
+@lru_cache(maxsize=8192)
+def _checked(
+    check: Callable[[AnyRegion, DeviceModel, Values], Invalid | None], kernel: Kernel, device: DeviceModel,
+    values: _Listed,
+) -> Invalid | None:  # fmt: skip
+    return check(kernel.region, device, dict(values))
+
+
+@lru_cache(maxsize=8192)
+def _launched(
+    features: Callable[[AnyRegion, DeviceModel, Values], tuple[LaunchFeatures, ...]], kernel: Kernel,
+    device: DeviceModel, values: _Listed, number: int, host_us: float,
+) -> tuple[LaunchFeatures, ...]:  # fmt: skip
+    """Of kernel `number` of a plan whose steps take the host that long each."""
+    found = features(kernel.region, device, dict(values))
+    return tuple(replace(launch, kernel=f"p{number}_{launch.kernel}", host_us=host_us) for launch in found)
+
+
+@lru_cache(maxsize=1024)
+def _slots(
+    slots: Callable[[AnyRegion, DeviceModel], tuple[Slot, ...]], kernel: Kernel, device: DeviceModel
+) -> tuple[Slot, ...]:  # fmt: skip
+    return slots(kernel.region, device)
+
+
+@lru_cache(maxsize=1024)
+def _sensible(sensible: Callable[[AnyRegion, DeviceModel], Values], kernel: Kernel, device: DeviceModel) -> _Listed:
+    return tuple(sensible(kernel.region, device).items())
 
 
 def _composite(region: AnyRegion) -> Composite:
@@ -265,7 +324,10 @@ def _copy(count: int, device: DeviceModel) -> LaunchFeatures:
     )  # fmt: skip
 
 
-def _of_library(part: LibraryPart, device: DeviceModel, *, graph: bool, benchmark: bool) -> list[LaunchFeatures]:
+def _of_library(
+    part: LibraryPart, device: DeviceModel, *, graph: bool, benchmark: bool
+) -> tuple[LaunchFeatures, ...]:  # fmt: skip
     """A library call, and the copy of its result where it has to follow."""
     call = of_library(part, device, benchmark=benchmark)
-    return [call, _copy(part.copied, device)] if part.copied and (graph or not part.left) else [call]
+    calls = (call, _copy(part.copied, device)) if part.copied and (graph or not part.left) else (call,)
+    return calls if graph else tuple(replace(one, host_us=_LIBRARY_HOST_US) for one in calls)

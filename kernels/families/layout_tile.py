@@ -8,14 +8,16 @@ from functools import lru_cache
 
 from warpsmith.kernels.families import common
 from warpsmith.kernels.families.common import SECTOR, WARP
+from warpsmith.kernels.hashed import HashKept, hash_kept
 from warpsmith.kernels.indexing import Algebra
 from warpsmith.kernels.region import Axis, Line, Load, Region, Store
 
 _BANKS = 32
 
 
+@hash_kept
 @dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(HashKept):
     """A normalised map whose largest result runs along `j` while other tensors run along `i`."""
 
     region: Region
@@ -47,27 +49,17 @@ class Turn:
         return self._over(self.columns)
 
     def _over(self, loads: tuple[Load, ...]) -> tuple[Line, ...]:
-        known, fixed = {load.var for load in loads}, {load.var for load in self.fixed}
-        found: list[Line] = []
-        for line in self.region.post:
-            used = set(line.uses) - fixed
-            if used and used <= known and not line.uses_axes:
-                known.add(line.var)
-                found.append(line)
-        return tuple(found)
+        return _lines_over(self, loads)
 
     @property
     def body_lines(self) -> tuple[Line, ...]:
         """The other statements, one element at a time."""
-        once = self.once_lines
-        return tuple(line for line in self.region.post if line not in once)
+        return _body_lines(self)
 
     @property
     def once_values(self) -> tuple[str, ...]:
         """What is known once for each place along `i` and read by the other statements or stored."""
-        read = {name for line in self.body_lines for name in line.uses} | {store.var for store in self.region.stores}
-        known = [*(load.var for load in self.once), *(line.var for line in self.once_lines)]
-        return tuple(name for name in known if name in read)
+        return _once_values(self)
 
     @property
     def staged(self) -> tuple[Load | Store, ...]:
@@ -94,6 +86,32 @@ class Turn:
         for axis in self.outer:
             found *= axis.size
         return found
+
+
+# A search asks for these with each combination of values that it looks at.
+@lru_cache(maxsize=1024)
+def _lines_over(turn: Turn, loads: tuple[Load, ...]) -> tuple[Line, ...]:
+    known, fixed = {load.var for load in loads}, {load.var for load in turn.fixed}
+    found: list[Line] = []
+    for line in turn.region.post:
+        used = set(line.uses) - fixed
+        if used and used <= known and not line.uses_axes:
+            known.add(line.var)
+            found.append(line)
+    return tuple(found)
+
+
+@lru_cache(maxsize=1024)
+def _body_lines(turn: Turn) -> tuple[Line, ...]:
+    once = turn.once_lines
+    return tuple(line for line in turn.region.post if line not in once)
+
+
+@lru_cache(maxsize=1024)
+def _once_values(turn: Turn) -> tuple[str, ...]:
+    read = {name for line in turn.body_lines for name in line.uses} | {store.var for store in turn.region.stores}
+    known = [*(load.var for load in turn.once), *(line.var for line in turn.once_lines)]
+    return tuple(name for name in known if name in read)
 
 
 def turns(access: Load | Store, i: Axis, j: Axis) -> bool:

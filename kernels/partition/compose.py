@@ -40,10 +40,10 @@ def compose(graph: OpGraph, device: DeviceModel) -> Composite:
     return _cheapest(laid_ways(graph, Prices(device), "contiguous"), device)
 
 
-def composites(graph: OpGraph, device: DeviceModel) -> list[Composite]:
+def composites(graph: OpGraph, device: DeviceModel, prices: Prices | None = None) -> list[Composite]:
     """The same in every layout that there is for it: contiguous and, with dense convolutions, channels last. Raises
-    NotYetError where there is none."""
-    prices = Prices(device)
+    NotYetError where there is none. `prices` are those of other graphs that are like it."""
+    prices = prices or Prices(device)
     found: list[Composite] = []
     refusal: NotYetError | None = None
     for layout in _LAYOUTS:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from math import inf
 
 from warpsmith.kernels.errors import NotYetError
-from warpsmith.kernels.lowering.lower import lower
 from warpsmith.kernels.opgraph import OpGraph, OpNode
 from warpsmith.kernels.partition.anchors import library_nodes
 from warpsmith.kernels.partition.price import Price, Prices, canonical
@@ -126,10 +125,10 @@ class Fusion:
 
     def _lowered(self, group: Group, stored: set[str]) -> tuple[OneRegion | None, Price, str]:
         try:
-            region = lower(sliced(self.graph, group, stored - set(group)))
+            region, alike = self.prices.lowered.of(sliced(self.graph, group, stored - set(group)))
         except NotYetError as error:
             return None, Price(None, inf), str(error)
-        return region, self.prices.of(canonical(region)[0]), ""
+        return region, self.prices.of(canonical(alike)[0]), ""
 
     def _try_inline(self, group: Group) -> None:
         """Computes a stored group within the groups that read it, if those then cost no more in all; or together with

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from math import inf
-from typing import Any
 
 from warpsmith.kernels.cost import estimate_us
 from warpsmith.kernels.device import DeviceModel
 from warpsmith.kernels.errors import NotYetError
 from warpsmith.kernels.families.registry import longest_text, own_families
 from warpsmith.kernels.family import Family, spec_for
-from warpsmith.kernels.region import Load, OneRegion, Store
+from warpsmith.kernels.partition.alike import Lowered, holds_accesses, with_buffers
+from warpsmith.kernels.region import Load, OneRegion
 from warpsmith.kernels.slot_text import MAX_CHARACTERS
 
 Binding = tuple[tuple[str, str], ...]
@@ -21,19 +21,12 @@ def canonical(region: OneRegion) -> tuple[OneRegion, Binding]:
     """The region with its tensors called in0, in1, ... and out0, ... in order of first use, and what they were called:
     two uses of one kernel are equal then."""
     lists = {field.name: getattr(region, field.name) for field in fields(region)}
-    accesses = {name: value for name, value in lists.items() if _holds_accesses(value)}
+    accesses = {name: value for name, value in lists.items() if holds_accesses(value)}
     loads = [one.buffer for value in accesses.values() for one in value if isinstance(one, Load)]
     written = {store.buffer: f"out{place}" for place, store in enumerate(region.stores)}
     read = [buffer for buffer in dict.fromkeys(loads) if buffer not in written]
     names = {buffer: f"in{place}" for place, buffer in enumerate(read)} | written
-    renamed: dict[str, Any] = {
-        name: tuple(replace(one, buffer=names[one.buffer]) for one in value) for name, value in accesses.items()
-    }
-    return replace(region, **renamed), tuple((new, old) for old, new in names.items())
-
-
-def _holds_accesses(value: object) -> bool:
-    return isinstance(value, tuple) and bool(value) and isinstance(value[0], Load | Store)
+    return with_buffers(region, names), tuple((new, old) for old, new in names.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +44,10 @@ def _doubt(family: Family | None) -> float:
 
 @dataclass(slots=True)
 class Prices:
-    """Prices on one device; equal regions are looked at once."""
+    """Prices on one device; equal regions are looked at once, and slices that are alike are lowered once."""
 
     device: DeviceModel
+    lowered: Lowered = field(default_factory=Lowered)
     _known: dict[OneRegion, Price] = field(default_factory=dict)
 
     def of(self, region: OneRegion) -> Price:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from warpsmith.kernels.hashed import ByObject
 from warpsmith.kernels.indexing import channels_last_strides, row_major
 from warpsmith.kernels.lowering.evaluator import names_in
 from warpsmith.kernels.lowering.space import output_strides
@@ -13,7 +14,15 @@ from warpsmith.kernels.opgraph import GraphInput, NodeRef, OpGraph, OpNode, Tens
 
 def operands_of(node: OpNode) -> list[str]:
     """Names of the tensors that a node reads, each once."""
-    return list(dict.fromkeys(names_in([*node.args, *node.kwargs.values()])))
+    return list(_READ.of(node))
+
+
+def _read(node: OpNode) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names_in([*node.args, *node.kwargs.values()])))
+
+
+_READ = ByObject(_read, most=1 << 15)
+"""Walks over a graph ask again and again."""
 
 
 def laid_out(graph: OpGraph, channels_last: Collection[str] = ()) -> OpGraph:

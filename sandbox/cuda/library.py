@@ -35,7 +35,7 @@ def keywords(name: str) -> frozenset[str]:
 def library_call(step: LibraryStep, values: Values) -> Callable[[], object]:
     """A function that runs the step on the current stream. LibraryError for what is outside the allow-list."""
     call = _checked(step, values)
-    put = call.written if step.benchmark else call.write
+    what = call.described() if step.benchmark else None
     target = values.get(step.out)
     if not isinstance(target, torch.Tensor) or step.out.startswith(("in", "param:")):
         raise LibraryError(f"{call.name}: {step.out!r} is no output or scratch buffer")
@@ -43,7 +43,10 @@ def library_call(step: LibraryStep, values: Values) -> Callable[[], object]:
 
     def run() -> None:
         with _telling(call.name):
-            put(target)
+            if step.benchmark:
+                benchmarked(partial(call.write, target), what, target.nbytes)
+            else:
+                call.write(target)
         if target.shape != shape:
             raise LibraryError(f"{call.name} gives the shape {tuple(target.shape)}, {step.out} has {tuple(shape)}")
 
@@ -55,10 +58,11 @@ def library_result(step: LibraryStep, values: Values, like: torch.Tensor) -> Cal
     shape, dtype and strides of `like`, whatever lies there. It is a copy where the library has it in another order, or
     gives what it was given. LibraryError as `library_call`."""
     call = _checked(step, values)
+    what = call.described() if step.benchmark else None
 
     def run() -> torch.Tensor:
         with _telling(call.name):
-            found = benchmarked(call.computed) if step.benchmark else call.computed()
+            found = benchmarked(call.computed, what, like.nbytes) if step.benchmark else call.computed()
             _check_fits(found, like)
             if not _in_place_of(found, like) or found.untyped_storage().data_ptr() in call.given():
                 room = torch.empty_strided(like.shape, like.stride(), dtype=found.dtype, device=found.device)
@@ -151,6 +155,14 @@ class _Call:
         tensors = (leaf for leaf in tree_leaves(self.arguments) if isinstance(leaf, torch.Tensor))
         return {tensor.untyped_storage().data_ptr() for tensor in tensors}
 
+    def described(self) -> str:
+        """The operator with its arguments, of tensors what a library chooses its algorithm by."""
+        plain = {
+            name: (value.shape, value.stride(), value.dtype) if isinstance(value, torch.Tensor) else value
+            for name, value in self.arguments.items()
+        }
+        return f"{self.name} {plain}"
+
     def computed(self) -> torch.Tensor:
         """The result, where the operator has put it."""
         if self.name in CUTS and not self.arguments["self"].is_cuda:
@@ -158,10 +170,6 @@ class _Call:
         found = overload(self.operator.overload)(**self.arguments)
         tensor: torch.Tensor = found if self.operator.result is None else found[self.operator.result]
         return tensor
-
-    def written(self, target: torch.Tensor) -> None:
-        """As `write`, by the algorithm that is the fastest here."""
-        benchmarked(partial(self.write, target))
 
     def write(self, target: torch.Tensor) -> None:
         """Puts the result into a tensor, without a copy where there is a way."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
 from warpsmith.kernels.environment import positive_number
@@ -40,3 +43,19 @@ def hold_to_limit(device: torch.device) -> None:
     whole = int(torch.cuda.get_device_properties(device).total_memory)
     if limit is not None and limit < whole:
         torch.cuda.set_per_process_memory_fraction(limit / whole, device)
+
+
+@contextmanager
+def at_most(more: int) -> Iterator[None]:
+    """Inside, torch's allocator of the current device fails beyond so many bytes more than are live now. What it keeps
+    unused goes back to the device first."""
+    device = torch.device("cuda", torch.cuda.current_device())
+    whole = int(torch.cuda.get_device_properties(device).total_memory)
+    usual = total_bytes(device)
+    torch.cuda.empty_cache()
+    most = min(usual, torch.cuda.memory_reserved(device) + more)
+    torch.cuda.set_per_process_memory_fraction(most / whole, device)
+    try:
+        yield
+    finally:
+        torch.cuda.set_per_process_memory_fraction(usual / whole, device)

@@ -6,6 +6,14 @@ import asyncio
 import gpu_candidates as kernels
 import pytest
 
+from warpsmith.kernels.capture import capture
+from warpsmith.kernels.device import model_for
+from warpsmith.kernels.families.registry import COMPOSER
+from warpsmith.kernels.family import spec_for
+from warpsmith.kernels.partition.compose import compose
+from warpsmith.sandbox.cuda.benchmarked import LEAST_WORKSPACE
+from warpsmith.tools.verification.memory import FLOOR_BYTES, TIMES_EAGER
+
 pytestmark = pytest.mark.gpu
 
 ROWS, DIM = 2048, 393216
@@ -70,3 +78,33 @@ def test_a_card_that_eager_just_fits_judges(tmp_path, monkeypatch):
     assert good.eager_peak_bytes == pytest.approx(2 * TENSOR_BYTES, rel=0.02)
     assert good.judge_peak_bytes <= min(3 * good.eager_peak_bytes, LIMIT_GB * 1e9)
     assert "eager" in good.speedup, good.warnings
+
+
+CONVOLUTION = """
+import torch
+import torch.nn as nn
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv3d(16, 32, 5, padding=2)
+    def forward(self, x):
+        return torch.relu(self.conv(x))
+def get_inputs():
+    return [torch.rand(16, 16, 48, 48, 48)]
+def get_init_inputs():
+    return []
+"""
+
+
+def test_algorithms_are_tried_within_what_judging_may_take(tmp_path):
+    problem = kernels.write_problem(tmp_path, CONVOLUTION)
+    spec = spec_for(COMPOSER, compose(capture(problem), model_for("sm_90")), model_for("sm_90"))
+    candidate = spec.emit(spec.sensible() | {"launch": "steps", "convolution_algorithm": "benchmark"})
+
+    async def body():
+        async with kernels.evaluator(problem, tmp_path) as judge:
+            return await judge.evaluate([candidate], level="full")
+
+    (found,) = asyncio.run(body())
+    assert found.status == "ok", found
+    assert found.judge_peak_bytes <= max(TIMES_EAGER * found.eager_peak_bytes, FLOOR_BYTES) + LEAST_WORKSPACE

@@ -210,3 +210,66 @@ def test_resized_tensors_keep_values_order_in_memory_and_expansion():
     assert wide.stride()[1] == 0
     assert number == 4.5
     assert resized([base, 2], None) == [base, 2]
+
+
+def used(loaded) -> set[str]:
+    return {leaf.ref for leaf in capture(loaded).inputs.values()}
+
+
+def test_the_same_sizes_are_drawn_where_shapes_tell_what_is_too_large(tmp_path):
+    loaded = problems.problem(tmp_path, "norm")
+    flops, names = capture(loaded).flops, used(loaded)
+    for elements, shape in ((1 << 16, "tail"), (1 << 9, "prime")):
+        blind, told = (Variants(loaded, flops, Budget(elements, 1 << 23), 5, some) for some in (None, names))
+        assert [one.ref for one in [blind.draw(shape, 0)] if one] == [one.ref for one in [told.draw(shape, 0)] if one]
+
+
+def test_weights_beyond_the_budget_are_told_without_running_the_module(tmp_path):
+    path = tmp_path / "heavy.py"
+    path.write_text(
+        problems.HEAD
+        + """
+from pathlib import Path
+rows = 12
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(300, 300))
+    def forward(self, x):
+        with (Path(__file__).parent / "runs").open("a") as file:
+            file.write("x")
+        return x @ self.weight
+def get_inputs():
+    return [torch.randn(rows, 300)]
+"""
+    )
+    loaded = load_problem(str(path))
+    names, flops = used(loaded), capture(loaded).flops
+    variants = Variants(loaded, flops, BUDGET, 1, names)
+    assert [handle.size for handle in variants.handles] == [12]
+    before = (tmp_path / "runs").read_text()
+    assert all(variants.draw(shape, 0) is None for shape in CLASSES)
+    assert (tmp_path / "runs").read_text() == before
+    assert Variants(loaded, flops, BUDGET, 1).draw("tail", 0) is None
+
+
+def test_recurrent_layers_have_the_shapes_that_data_has(tmp_path):
+    path = tmp_path / "layers.py"
+    path.write_text(
+        problems.HEAD
+        + """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c = nn.LSTM(6, 5, 2), nn.GRU(5, 4, bidirectional=True), nn.RNN(8, 3, batch_first=True)
+    def forward(self, x):
+        y, (hidden, cell) = self.a(x)
+        return self.c(self.b(y)[0])[0], hidden, cell
+def get_inputs():
+    return [torch.randn(7, 3, 6)]
+"""
+    )
+    loaded = load_problem(str(path))
+    found = shapes_of(loaded)
+    real = loaded.instantiate(device="cpu").run()
+    assert [found[f"out{place}"] for place in range(3)] == [tuple(one.shape) for one in real]

@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.problem import Problem
+from warpsmith.kernels.recurrent import steps_left_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +29,9 @@ class Footprint:
 def eager_footprint(problem: Problem) -> Footprint | None:
     """What eager will take; None where the module cannot be run on the meta device."""
     try:
-        instance = problem.instantiate(device="meta", seed=0)
-        with _Living() as living:
+        # Constants of forward would take a trace; they are no part of what is counted.
+        instance = problem.build(device="meta", seed=0)
+        with steps_left_out(instance.module), _Living() as living:
             living.hold([*instance.module.parameters(), *instance.module.buffers(), *instance.inputs])
             instance.run()
     except (UserError, RuntimeError, NotImplementedError, ValueError, TypeError):

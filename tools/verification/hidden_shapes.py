@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from warpsmith.kernels.carry import carried, edited_slots, is_of
+from warpsmith.kernels.carry import carried_to, edited_slots, is_of, spec_at
 from warpsmith.kernels.errors import SandboxError, SandboxTimeout, UserError, WorkerDied
 from warpsmith.kernels.family import KernelSpec
 from warpsmith.kernels.opgraph import OpGraph
@@ -83,11 +83,13 @@ class HiddenShapes:
         self._variants: Variants | HeldVariants = (
             HeldVariants(problem, flops, budget, seed)
             if isinstance(problem, HeldProblem)
-            else Variants(problem, flops, budget, seed)
+            else Variants(problem, flops, budget, seed, _used(graph))
         )
         self._specs = dict(specs)
         self._drawn: dict[ShapeClass, list[Variant | None]] = {shape: [] for shape in CLASSES}
         """By class, in the order of drawing; None ends a class."""
+        self._spaces: dict[tuple[str, int], KernelSpec | str] = {}
+        """By family and variant, which are kept above."""
         self._lock = threading.Lock()
 
     async def trials(
@@ -122,11 +124,19 @@ class HiddenShapes:
             variant = self._variant(shape, number)
             if variant is None:
                 break
-            there = carried(spec, candidate, variant.graph)
+            space = self._space(spec, variant)
+            there = space if isinstance(space, str) else carried_to(spec, candidate, space)
             if isinstance(there, Candidate):
                 return variant, there
             reason = "the slot values are not valid there"
         return reason
+
+    def _space(self, spec: KernelSpec, variant: Variant) -> KernelSpec | str:
+        """The search space there, the same for all candidates of a family."""
+        key = spec.family.name, id(variant)
+        if key not in self._spaces:
+            self._spaces[key] = spec_at(spec, variant.graph)
+        return self._spaces[key]
 
     def _variant(self, shape: ShapeClass, number: int) -> Variant | None:
         """The variant of that number, drawn at the first call. May be called from several threads."""
@@ -135,6 +145,10 @@ class HiddenShapes:
             while len(drawn) <= number and None not in drawn:
                 drawn.append(self._variants.draw(shape, len(drawn)))
             return drawn[number] if number < len(drawn) else None
+
+
+def _used(graph: OpGraph | None) -> frozenset[str] | None:
+    return None if graph is None else frozenset(leaf.ref for leaf in graph.inputs.values())
 
 
 async def judge_at(outcome: Outcome, trials: Trials, run: Run, *, on_gpu: bool) -> Outcome:

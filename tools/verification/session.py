@@ -17,6 +17,7 @@ from warpsmith.kernels.problem import Problem, ProblemRef, load_ref
 from warpsmith.kernels.records import LaunchPlan, Speedup
 from warpsmith.sandbox import process
 from warpsmith.sandbox.backend import Backend, scratch_bytes
+from warpsmith.sandbox.cuda.benchmarked import leave_room
 from warpsmith.sandbox.cuda.memory import total_bytes
 from warpsmith.tools.target import Target
 from warpsmith.tools.verification import oracle
@@ -327,7 +328,9 @@ def session_for(payload: Mapping[str, Any]) -> Session:
         backend = backend_for(target)
         if not beside:
             oracle.return_memory()
-            budget_of(backend.torch_device).begin()
+            budget = budget_of(backend.torch_device)
+            budget.begin()
+            leave_room(budget.room)
         kept[key] = Session(load_ref(ref), backend, _budget(backend))
     if beside:
         declared = next(iter(_current.values()), None)
