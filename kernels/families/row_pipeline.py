@@ -90,11 +90,12 @@ class RowPipelineFamily:
         """Whether a search should look at this family: rows long enough, several for each cluster, and they fit."""
         if capability(device.arch) < 80 or self.refuse(region) is not None:
             return False
-        facts, best = pipeline_facts(_region(region)), _space(_region(region), device).best
-        row_bytes = facts.rows.size * max(stream.item_bytes for stream in facts.streams)
-        if row_bytes < LEAST_ROW_BYTES or check_values(facts, device, best) is not None:
+        facts = pipeline_facts(_region(region))
+        if facts.rows.size * max(stream.item_bytes for stream in facts.streams) < LEAST_ROW_BYTES:
             return False
-        return most_turns(facts, device, best) >= LEAST_TURNS
+        # Working the space out takes a while, so not for the many short rows of a network.
+        best = _space(_region(region), device).best
+        return check_values(facts, device, best) is None and most_turns(facts, device, best) >= LEAST_TURNS
 
     def slots(self, region: AnyRegion, device: DeviceModel) -> tuple[Slot, ...]:
         """The open slots; defaults are the smallest launch that holds a row, one row a cluster."""

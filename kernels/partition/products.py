@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from dataclasses import dataclass, field
 
 from warpsmith.kernels.composite import LibraryPart
 from warpsmith.kernels.cost import breakdown, total_us
@@ -24,7 +24,12 @@ def own_products(fusion: Fusion) -> frozenset[str]:
     """Names of the products that cost less in a kernel of ours than by a library, together with what only that call
     needs stored: operands that are computed on the way, or that strides cannot say. Of a fusion that has not run."""
     products = [node for node in fusion.live if node.name in fusion.libraries and _is_moved(fusion, node)]
-    return frozenset(node.name for node in products if _own_us(fusion, node) < _MARGIN * _library_us(fusion, node))
+    feeding = _Feeding(fusion) if products else None
+    return frozenset(
+        node.name
+        for node in products
+        if feeding is not None and _own_us(feeding, node) < _MARGIN * _library_us(feeding, node)
+    )
 
 
 def _is_moved(fusion: Fusion, node: OpNode) -> bool:
@@ -34,8 +39,41 @@ def _is_moved(fusion: Fusion, node: OpNode) -> bool:
     return node.pattern == "matmul" and multiplying < moving
 
 
-def _own_us(fusion: Fusion, node: OpNode) -> float:
-    stored = fusion.stored - _fed(fusion, node) - {node.name}
+@dataclass(slots=True)
+class _Feeding:
+    """What is stored for whom, in a fusion that has not run."""
+
+    fusion: Fusion
+    kept: frozenset[str] = frozenset()
+    """What is stored whoever computes the products."""
+    readers: dict[str, set[str]] = field(default_factory=dict)
+    """By stored tensor, who reads it: library nodes, and the first nodes of groups."""
+
+    def __post_init__(self) -> None:
+        fusion = self.fusion
+        own = {node.name for node in fusion.live if fusion.starts_stored(node)}
+        self.kept = frozenset(own | fusion.libraries | {*fusion.graph.inputs} | {r.name for r in fusion.graph.outputs})
+        for node in fusion.live:
+            if node.name in fusion.libraries:
+                for base in self.bases(node):
+                    self.readers.setdefault(base, set()).add(node.name)
+        for group in fusion.groups:
+            for base in fusion.leaves(group, fusion.stored):
+                self.readers.setdefault(base, set()).add(group[0])
+
+    def bases(self, node: OpNode) -> set[str]:
+        """Stored tensors that a library's node reads, through whatever views."""
+        fusion = self.fusion
+        return {window_of(fusion.graph, name, fusion.stored).base for name in operands_of(node)}
+
+    def alone(self, node: OpNode) -> set[str]:
+        """What is stored for this call alone."""
+        return {base for base in self.bases(node) - self.kept if self.readers[base] == {node.name}}
+
+
+def _own_us(feeding: _Feeding, node: OpNode) -> float:
+    fusion = feeding.fusion
+    stored = fusion.stored - feeding.alone(node) - {node.name}
     try:
         region = lower(sliced(fusion.graph, (node.name,), stored))
     except NotYetError:
@@ -43,32 +81,8 @@ def _own_us(fusion: Fusion, node: OpNode) -> float:
     return fusion.prices.of(canonical(region)[0]).us
 
 
-def _library_us(fusion: Fusion, node: OpNode) -> float:
+def _library_us(feeding: _Feeding, node: OpNode) -> float:
     part = LibraryPart(library_step(node, node.name, lambda name: name), node.flops, node.bytes_moved)
-    device = fusion.prices.device
+    fusion, device = feeding.fusion, feeding.fusion.prices.device
     call = total_us(breakdown((of_library(part, device),), device))
-    return call + fusion.us(((name,) for name in _fed(fusion, node)), fusion.stored)
-
-
-def _fed(fusion: Fusion, node: OpNode) -> set[str]:
-    """What is stored for this call alone."""
-    bases = {window_of(fusion.graph, name, fusion.stored).base for name in operands_of(node)}
-    kept = _kept(fusion)
-    return {base for base in bases if base not in kept and _read_by(fusion, base) == {node.name}}
-
-
-def _kept(fusion: Fusion) -> Collection[str]:
-    """What is stored whoever computes the products."""
-    own = {name for node in fusion.live if fusion.starts_stored(node) for name in (node.name,)}
-    return own | fusion.libraries | set(fusion.graph.inputs) | {ref.name for ref in fusion.graph.outputs}
-
-
-def _read_by(fusion: Fusion, base: str) -> set[str]:
-    """Parts that read a stored tensor: libraries, and the first nodes of groups."""
-    calls = {
-        node.name
-        for node in fusion.live
-        if node.name in fusion.libraries
-        and any(window_of(fusion.graph, name, fusion.stored).base == base for name in operands_of(node))
-    }
-    return calls | {group[0] for group in fusion.groups if base in fusion.leaves(group, fusion.stored)}
+    return call + fusion.us(((name,) for name in feeding.alone(node)), fusion.stored)

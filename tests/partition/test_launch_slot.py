@@ -92,7 +92,7 @@ def test_the_slot_changes_the_plan_and_no_line_of_source(deep: KernelSpec) -> No
     assert before.plan == after.plan.model_copy(update={"graph": False})
     assert before.id != after.id
     assert differences_elsewhere(before, after, ["launch"]) == ()
-    other = next(slot.name for slot in deep.choice_slots if slot.name != "launch")
+    other = next(slot.name for slot in deep.slots if slot.kind == "code")
     assert "launch plan" in differences_elsewhere(before, after, [other])
 
 
