@@ -118,7 +118,9 @@ def test_a_rollout_is_judged_in_full_and_is_what_training_reads(tmp_path: Path, 
         )  # fmt: skip
         trained = document(warpsmith(tmp_path, "train", path, "--json"))
         assert trained["step"] == 2
-        assert trained["figures"]["grad_norm"] > 0, stage
+        # A step may have drawn a group that is no use: then it says nothing of gradients.
+        lines = (tmp_path / trained["training"] / "metrics.jsonl").read_text().splitlines()
+        assert max(json.loads(line).get("grad_norm", 0.0) for line in lines) > 0, stage
 
 
 @pytest.mark.e2e
