@@ -118,9 +118,11 @@ def test_a_rollout_is_judged_in_full_and_is_what_training_reads(tmp_path: Path, 
         )  # fmt: skip
         trained = document(warpsmith(tmp_path, "train", path, "--json"))
         assert trained["step"] == 2
-        # A step may have drawn a group that is no use: then it says nothing of gradients.
         lines = (tmp_path / trained["training"] / "metrics.jsonl").read_text().splitlines()
-        assert max(json.loads(line).get("grad_norm", 0.0) for line in lines) > 0, stage
+        norms = [line["grad_norm"] for line in map(json.loads, lines) if "grad_norm" in line]
+        # Groups of a model of random weights may hold no difference to learn from; what is imitated always moves it.
+        assert all(norm > 0 for norm in norms), stage
+        assert norms or stage == "offline"
 
 
 @pytest.mark.e2e
