@@ -27,20 +27,6 @@ ${partial_types([fused])}
 //% endif
 ${team_reduce()}
 ${cluster_peers()}
-// The result of a row, in every thread of every block of its cluster.
-template <class P> static __device__ __forceinline__ P reduce_row(P p, P* scratch, P* slot) {
-    p = reduce_team(p, scratch);
-    if constexpr (CLUSTER > 1) {
-        if (threadIdx.x == 0) *slot = p;
-        cluster_arrive();
-        cluster_wait();
-        set_identity(p);
-        const int lane = threadIdx.x % 32;
-        if (lane < CLUSTER) p = peer_copy(slot, lane);
-        p = reduce_lanes<CLUSTER>(p);
-    }
-    return p;
-}
 
 extern "C" __global__ void ${cluster_attribute}__launch_bounds__(THREADS * ROWS)
 row_reduce(${signature}) {

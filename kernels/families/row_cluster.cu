@@ -33,4 +33,18 @@ template <class P> static __device__ __forceinline__ P peer_copy(const P* local,
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(rank));
     return fetched(local, ReadPeer{remote - address});
 }
+// The result of a row, in every thread of every block of its cluster.
+template <class P> static __device__ __forceinline__ P reduce_row(P p, P* scratch, P* slot) {
+    p = reduce_team(p, scratch);
+    if constexpr (CLUSTER > 1) {
+        if (threadIdx.x == 0) *slot = p;
+        cluster_arrive();
+        cluster_wait();
+        set_identity(p);
+        const int lane = threadIdx.x % 32;
+        if (lane < CLUSTER) p = peer_copy(slot, lane);
+        p = reduce_lanes<CLUSTER>(p);
+    }
+    return p;
+}
 //% endmacro

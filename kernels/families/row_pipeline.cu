@@ -44,20 +44,6 @@ struct Meeting {
 //% endfor
     unsigned long long arrived[STAGES];
 };
-// The result of a row, in every thread of every block of its cluster.
-template <class P> static __device__ __forceinline__ P reduce_row(P p, P* scratch, P* slot) {
-    p = reduce_team(p, scratch);
-    if constexpr (CLUSTER > 1) {
-        if (threadIdx.x == 0) *slot = p;
-        cluster_arrive();
-        cluster_wait();
-        set_identity(p);
-        const int lane = threadIdx.x % 32;
-        if (lane < CLUSTER) p = peer_copy(slot, lane);
-        p = reduce_lanes<CLUSTER>(p);
-    }
-    return p;
-}
 template <int BYTES> static __device__ __forceinline__ void copy_async(void* to, const void* from) {
     const unsigned int target = (unsigned int)__cvta_generic_to_shared(to);
     if constexpr (BYTES == 16)

@@ -6,14 +6,11 @@ from dataclasses import dataclass, field
 
 from warpsmith.kernels.composite import LibraryPart
 from warpsmith.kernels.cost import breakdown, total_us
-from warpsmith.kernels.errors import NotYetError
 from warpsmith.kernels.families.library_cost import of_library
-from warpsmith.kernels.lowering.lower import lower
 from warpsmith.kernels.opgraph import OpNode
 from warpsmith.kernels.partition.anchors import library_step
 from warpsmith.kernels.partition.fuse import Fusion
-from warpsmith.kernels.partition.price import canonical
-from warpsmith.kernels.partition.slices import operands_of, sliced
+from warpsmith.kernels.partition.slices import operands_of
 from warpsmith.kernels.partition.windows import window_of
 
 _MARGIN = 0.8
@@ -24,12 +21,10 @@ def own_products(fusion: Fusion) -> frozenset[str]:
     """Names of the products that cost less in a kernel of ours than by a library, together with what only that call
     needs stored: operands that are computed on the way, or that strides cannot say. Of a fusion that has not run."""
     products = [node for node in fusion.live if node.name in fusion.libraries and _is_moved(fusion, node)]
-    feeding = _Feeding(fusion) if products else None
-    return frozenset(
-        node.name
-        for node in products
-        if feeding is not None and _own_us(feeding, node) < _MARGIN * _library_us(feeding, node)
-    )
+    if not products:
+        return frozenset()
+    feeding = _Feeding(fusion)
+    return frozenset(node.name for node in products if _own_us(feeding, node) < _MARGIN * _library_us(feeding, node))
 
 
 def _is_moved(fusion: Fusion, node: OpNode) -> bool:
@@ -72,13 +67,8 @@ class _Feeding:
 
 
 def _own_us(feeding: _Feeding, node: OpNode) -> float:
-    fusion = feeding.fusion
-    stored = fusion.stored - feeding.alone(node) - {node.name}
-    try:
-        region = lower(sliced(fusion.graph, (node.name,), stored))
-    except NotYetError:
-        return float("inf")
-    return fusion.prices.of(canonical(region)[0]).us
+    stored = feeding.fusion.stored - feeding.alone(node) - {node.name}
+    return feeding.fusion.us(((node.name,),), stored)
 
 
 def _library_us(feeding: _Feeding, node: OpNode) -> float:

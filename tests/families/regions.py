@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 import torch
@@ -317,3 +317,22 @@ def mse(x: torch.Tensor, y: torch.Tensor) -> Case:
     loads = [space.load("x", "in0", x), space.load("y", "in1", y)]
     region = build(space, loads, [space.store("z", "out0", expected, kept=True)], rounds=rounds, name="mse")
     return Case(f"mse{list(x.shape)}", region, {"in0": x, "in1": y}, {"out0": expected})
+
+
+def special() -> torch.Tensor:
+    """Rows with NaN and infinities."""
+    x = random(7, 1501)
+    x[1, 5], x[2, 9], x[3] = float("nan"), float("inf"), -float("inf")
+    return x
+
+
+def half_softmax(x: torch.Tensor) -> Case:
+    """A softmax of halves, computed in floats."""
+    case = softmax(x.to(torch.float32), 1)
+    (load,), (store,) = case.region.loads, case.region.stores
+    name = str(x.dtype).removeprefix("torch.")
+    region = replace(case.region, loads=(replace(load, dtype=name),), stores=(replace(store, dtype=name),))
+    wide = case.inputs["in0"]
+    assert isinstance(wide, torch.Tensor)
+    expected = {"out0": case.expected["out0"].to(x.dtype)}
+    return Case(f"softmax {name}", region, {"in0": wide.to(x.dtype)}, expected, tolerance=8e-3)

@@ -35,27 +35,9 @@ def _long_softmax() -> regions.Case:
 SOFTMAX = _long_softmax()
 
 
-def _special() -> torch.Tensor:
-    x = random(7, 1501)
-    x[1, 5], x[2, 9], x[3] = float("nan"), float("inf"), -float("inf")
-    return x
-
-
-def _half(x: torch.Tensor) -> regions.Case:
-    """A softmax of halves, computed in floats."""
-    case = regions.softmax(x.to(torch.float32), 1)
-    (load,), (store,) = case.region.loads, case.region.stores
-    name = str(x.dtype).removeprefix("torch.")
-    region = replace(case.region, loads=(replace(load, dtype=name),), stores=(replace(store, dtype=name),))
-    wide = case.inputs["in0"]
-    assert isinstance(wide, torch.Tensor)
-    expected = {"out0": case.expected["out0"].to(x.dtype)}
-    return regions.Case(f"softmax {name}", region, {"in0": wide.to(x.dtype)}, expected, tolerance=8e-3)
-
-
-FULL, SPECIAL = regions.softmax(random(7, 1024), 1), regions.softmax(_special(), 1)
+FULL, SPECIAL = regions.softmax(random(7, 1024), 1), regions.softmax(regions.special(), 1)
 NORM, OFFSET = regions.layer_norm(random(4, 6, 130), [1, 2]), regions.softmax(random(6, 520)[:, 1:513], 1)
-HALF = _half(random(5, 1031).to(torch.bfloat16))
+HALF = regions.half_softmax(random(5, 1031).to(torch.bfloat16))
 BASE = {
     "threads": 64, "cluster": 2, "per_sm": 1, "turns": 3, "stages": 2, "copies": "bulk", "vector": 4,
     "cache_hint": "default", "accumulators": 2,
@@ -72,7 +54,7 @@ BASE = {
         (NORM, {"cache_hint": "streaming", "per_sm": 2}),
         (regions.rms_norm(random(9, 512), 1), {"stages": 3, "turns": 8}),
         (OFFSET, {}),
-        (_half(random(5, 1024).to(torch.float16)), {"vector": 8}),
+        (regions.half_softmax(random(5, 1024).to(torch.float16)), {"vector": 8}),
         (HALF, {"vector": 8}),
         (HALF, {"vector": 2, "copies": "async", "stages": 1, "cluster": 1}),
     ],

@@ -29,32 +29,14 @@ INSTANCES = regions.layer_norm(torch.empty((7168, 262_144), device="meta"), [1],
 SLABS = regions.layer_norm(torch.empty((16, 64, 256, 256), device="meta"), [1, 2, 3], affine=False)
 
 
-def _special() -> torch.Tensor:
-    x = random(7, 1501)
-    x[1, 5], x[2, 9], x[3] = float("nan"), float("inf"), -float("inf")
-    return x
-
-
-def _half(x: torch.Tensor) -> regions.Case:
-    """A softmax of halves, computed in floats."""
-    case = regions.softmax(x.to(torch.float32), 1)
-    (load,), (store,) = case.region.loads, case.region.stores
-    name = str(x.dtype).removeprefix("torch.")
-    region = replace(case.region, loads=(replace(load, dtype=name),), stores=(replace(store, dtype=name),))
-    wide = case.inputs["in0"]
-    assert isinstance(wide, torch.Tensor)
-    expected = {"out0": case.expected["out0"].to(x.dtype)}
-    return regions.Case(f"softmax {name}", region, {"in0": wide.to(x.dtype)}, expected, tolerance=8e-3)
-
-
 CASES = [
     regions.softmax(random(11, 1503), 1),
-    regions.softmax(_special(), 1),
+    regions.softmax(regions.special(), 1),
     regions.layer_norm(random(4, 6, 130), [1, 2]),
     regions.rms_norm(random(9, 512), 1),
     regions.softmax(random(6, 520)[:, 1:513], 1),
-    _half(random(5, 1024).to(torch.float16)),
-    _half(random(5, 1031).to(torch.bfloat16)),
+    regions.half_softmax(random(5, 1024).to(torch.float16)),
+    regions.half_softmax(random(5, 1031).to(torch.bfloat16)),
 ]
 
 
