@@ -89,9 +89,17 @@ def parse_diagnostics(log: str, ptx: str = "") -> tuple[Diagnostic, ...]:
         diagnostic = _front_end(line, lines[index + 1 :]) or _assembler(line, ptx_lines)
         if diagnostic is not None and diagnostic not in found:
             found.append(diagnostic)
+    return _foremost(found)
+
+
+def joined_diagnostics(messages: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Messages of several units, equal ones once."""
+    return _foremost(list(dict.fromkeys(messages)))
+
+
+def _foremost(found: list[Diagnostic]) -> tuple[Diagnostic, ...]:
     # Errors first: a flood of warnings must not push out what stopped the compile.
-    found.sort(key=lambda diagnostic: diagnostic.severity != "error")
-    return tuple(found[:MAX_DIAGNOSTICS])
+    return tuple(sorted(found, key=lambda diagnostic: diagnostic.severity != "error")[:MAX_DIAGNOSTICS])
 
 
 def parse_resources(log: str) -> dict[str, KernelResources]:

@@ -16,6 +16,7 @@ from warpsmith.kernels.family import Family, Invalid, LaunchFeatures
 from warpsmith.kernels.hashed import ByObject
 from warpsmith.kernels.records import Buffer, Candidate, KernelStep, LaunchPlan, LibraryStep, SlotValue
 from warpsmith.kernels.slots import Slot, Values
+from warpsmith.kernels.units import namespaced
 
 _NAMES: Mapping[Layout, tuple[str, str]] = {
     "contiguous": ("composer", "several kernels and library calls in order, joined by scratch buffers"),
@@ -244,7 +245,7 @@ def _wrapped(candidate: Candidate, number: int) -> str:
     text = candidate.source
     for name in fixed_kernels(candidate):
         text = re.sub(rf"\b{name}\b", f"p{number}_{name}", text)
-    return f"namespace p{number} {{\n{text}\n}}  // namespace p{number}"
+    return namespaced(text, number)
 
 
 def _several_launches(whole: Composite) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -76,24 +77,25 @@ class CudaBackend:
         self.scrubber = Scrubber(self.torch_device)
         self.health = Health.of(self.driver.uuid(index))
         self._leftovers = Leftovers(self.torch_device, self.driver)
-        self._newest: Any = None
+        self._newest: tuple[Any, ...] = ()
 
     def load(self, report: CompileReport, plan: LaunchPlan) -> LoadedCuda:
-        """Loads the cubin. What is wrong with the module shows at the launch, as a failure."""
-        assert report.cubin_path is not None
-        assert report.ptx_path is not None
-        parameters = entry_parameters(Path(report.ptx_path).read_text())
-        module = self._module_class()
+        """Loads the cubins. What is wrong with a module shows at the launch, as a failure."""
         # Unloading a module waits for its kernels: one that hangs must outlive the report about it.
-        self._newest = module
-        failure, variables = None, None
-        cubin = Path(report.cubin_path).read_bytes()
-        try:
-            module.load(cubin)
-            variables = Variables(self.driver, module.ptr, cubin, self.stream.cuda_stream)
-        except (RuntimeError, cuda.DriverError) as error:
-            failure = Failure(stage="launch", kind="module", message=f"the module does not load: {error}")
-        return LoadedCuda(self, module, parameters, plan, failure, variables)
+        modules = self._newest = tuple(self._module_class() for _ in report.modules)
+        entries: dict[str, Entry] = {}
+        variables: list[Variables] = []
+        failure = None
+        for module, made, ptx in zip(modules, report.modules, report.ptx_texts(), strict=True):
+            entries |= {name: Entry(module, found) for name, found in entry_parameters(ptx).items()}
+            cubin = Path(made.cubin_path).read_bytes()
+            try:
+                module.load(cubin)
+                variables.append(Variables(self.driver, module.ptr, cubin, self.stream.cuda_stream))
+            except (RuntimeError, cuda.DriverError) as error:
+                failure = Failure(stage="launch", kind="module", message=f"the module does not load: {error}")
+                break
+        return LoadedCuda(self, entries, plan, failure, variables)
 
     def forget(self) -> None:
         """Enqueues writes over all that a kernel could find of earlier work: memory that torch holds free, every
@@ -153,24 +155,30 @@ class CudaBackend:
         return Failure(stage="launch", kind=kind, message=message)
 
 
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A kernel: the module that holds it, and what it takes."""
+
+    module: Any
+    parameters: tuple[Parameter, ...]
+
+
 class LoadedCuda:
     """A loaded candidate with its scratch buffers."""
 
     def __init__(
         self,
         backend: CudaBackend,
-        module: Any,
-        parameters: Mapping[str, tuple[Parameter, ...]],
+        entries: Mapping[str, Entry],
         plan: LaunchPlan,
         failure: Failure | None,
-        variables: Variables | None = None,
+        variables: Sequence[Variables] = (),
     ) -> None:
         self.backend = backend
         self.plan = plan
         self._failure = failure
         self.variables = variables
-        self._module = module
-        self._parameters = parameters
+        self._entries = entries
         self._functions: dict[str, Any] = {}
         self._scratch: dict[str, torch.Tensor] = {}
         self._own = [name for name in plan.buffers if name not in result_names(plan)]
@@ -267,8 +275,8 @@ class LoadedCuda:
             self._recording.poison(poison)
 
     def _restore_variables(self) -> None:
-        if self.variables is not None:
-            self.variables.restore(torch.cuda.current_stream(self.backend.torch_device).cuda_stream)
+        for variables in self.variables:
+            variables.restore(torch.cuda.current_stream(self.backend.torch_device).cuda_stream)
 
     def bind(self, arguments: Mapping[str, Argument]) -> Bound:
         """The plan with its arguments packed, ready to be enqueued many times. Raises LaunchRefused,
@@ -310,10 +318,10 @@ class LoadedCuda:
         if max(*step.grid, *step.block, *step.cluster, step.shared_bytes) > _MOST:
             # A larger one would be cut to 32 bits on its way to the driver.
             raise LaunchRefused(f"{step.kernel}: no size of a launch is above {_MOST}", "launch_config")
-        if step.kernel not in self._parameters:
+        if step.kernel not in self._entries:
             raise LaunchRefused(f"the module has no kernel {step.kernel!r}", "no_entry")
         function = self._function(step)
-        packed = pack(step.args, self._parameters[step.kernel], values)
+        packed = pack(step.args, self._entries[step.kernel].parameters, values)
         stream = self.backend.stream.cuda_stream
         if step.cluster == (1, 1, 1) and not step.cooperative:
             handle = _cupy_stream(stream)
@@ -338,7 +346,7 @@ class LoadedCuda:
     def _function(self, step: KernelStep) -> Any:
         """The kernel's handle, with the attributes set that this step needs, and others of its kernel."""
         if step.kernel not in self._functions:
-            self._functions[step.kernel] = self._module.get_function(step.kernel)
+            self._functions[step.kernel] = self._entries[step.kernel].module.get_function(step.kernel)
         function = self._functions[step.kernel]
         set_function = self.backend.driver.set_function
         try:
