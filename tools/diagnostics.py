@@ -22,6 +22,7 @@ _PTXAS = re.compile(
     r"^\s*ptxas (?:application ptx input, line (?P<line>\d+); )?"
     r"(?P<severity>error|warning|fatal)\s*: (?P<message>.*)$"
 )
+_PTX_LINE = "ptxas application ptx input, line"
 _PERFORMANCE = re.compile(r"^\s*ptxas info\s*: (?P<message>\(C\d+\).*)$")
 _BARE_ERROR = re.compile(r"^nvrtc: error: (?P<message>.*)$")
 _CARET = re.compile(r"^\s*\^\s*$")
@@ -83,7 +84,7 @@ def parse_diagnostics(log: str, ptx: str = "") -> tuple[Diagnostic, ...]:
     line.
     """
     found: list[Diagnostic] = []
-    ptx_lines = source_lines(ptx)
+    ptx_lines = source_lines(ptx) if _PTX_LINE in log else []
     lines = log.splitlines()
     for index, line in enumerate(lines):
         diagnostic = _front_end(line, lines[index + 1 :]) or _assembler(line, ptx_lines)

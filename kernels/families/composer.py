@@ -73,8 +73,9 @@ class ComposerFamily:
 
     def check(self, region: AnyRegion, device: DeviceModel, values: Values) -> Invalid | None:
         """The rule of each kernel's family."""
+        grouped = _by_kernel(values)
         for number, kernel in _open(_composite(region)):
-            found = _checked(self._families[kernel.family].check, kernel, device, _listed(_own(values, number)))
+            found = _checked(self._families[kernel.family].check, kernel, device, grouped.get(f"p{number}", ()))
             if found is not None:
                 slots = tuple(f"p{number}_{name}" for name in found.slots)
                 return Invalid(slots, found.kind, f"kernel {number}: {found.message}")
@@ -104,10 +105,12 @@ class ComposerFamily:
     def emit(self, region: AnyRegion, device: DeviceModel, values: Values) -> Candidate:
         """One module with every kernel, one plan with every part."""
         whole = _composite(region)
-        made = [self._alone(kernel, device, number, values) for number, kernel in enumerate(whole.kernels)]
+        grouped = _by_kernel(values)
+        wrapped = [self._alone(kernel, device, number, grouped) for number, kernel in enumerate(whole.kernels)]
+        made = [candidate for candidate, _ in wrapped]
         texts, lines, at = [], {}, 0
-        for number, candidate in enumerate(made):
-            texts.append(_wrapped(candidate, number))
+        for number, (candidate, text) in enumerate(wrapped):
+            texts.append(text)
             for name, (first, last) in candidate.slot_lines.items():
                 if whole.kernels[number].tunable:
                     lines[f"p{number}_{name}"] = (at + first + 1, at + last + 1)
@@ -123,9 +126,14 @@ class ComposerFamily:
         the host's time, a graph that of its copies."""
         whole = _composite(region)
         graph = _as_graph(values)
+        grouped = _by_kernel(values)
         found: list[LaunchFeatures] = []
         for part in self._steps_of(whole, device, graph=graph, benchmark=_benchmarks(values)):
-            found += self._features(whole.kernels[part], device, part, values) if isinstance(part, int) else part
+            found += (
+                self._features(whole.kernels[part], device, part, grouped, graph=graph)
+                if isinstance(part, int)
+                else part
+            )
         return tuple(found)
 
     def _steps_of(self, whole: Composite, device: DeviceModel, *, graph: bool, benchmark: bool) -> list[_Step]:
@@ -136,7 +144,6 @@ class ComposerFamily:
         return known[key]
 
     def _made_steps(self, whole: Composite, device: DeviceModel, *, graph: bool, benchmark: bool) -> list[_Step]:
-        values: Values = {LAUNCH: "graph" if graph else "steps"}
         found: list[_Step] = []
         for part in (part for part in whole.parts if not part.load_time):
             if isinstance(part, LibraryPart):
@@ -144,32 +151,34 @@ class ComposerFamily:
             elif whole.kernels[part.kernel].tunable:
                 found.append(part.kernel)
             else:
-                found.append(self._features(whole.kernels[part.kernel], device, part.kernel, values))
+                found.append(self._features(whole.kernels[part.kernel], device, part.kernel, {}, graph=graph))
         if graph:
             found.append(tuple(_copy(count, device) for count in (*whole.input_bytes, *whole.output_bytes)))
         return found
 
-    def _values(self, kernel: Kernel, device: DeviceModel, number: int, values: Values) -> _Listed:
+    def _values(self, kernel: Kernel, device: DeviceModel, number: int, grouped: _Grouped) -> _Listed:
         if kernel.tunable:
-            return _listed(_own(values, number))
+            return grouped.get(f"p{number}", ())
         family = self._families[kernel.family]
         naive = {slot.name: slot.default for slot in _slots(family.slots, kernel, device)}
         return _listed(naive | dict(_sensible(family.sensible, kernel, device)))
 
-    def _alone(self, kernel: Kernel, device: DeviceModel, number: int, values: Values) -> Candidate:
-        own = self._values(kernel, device, number, values)
-        return _emitted(self._families[kernel.family].emit, kernel, device, own)
+    def _alone(self, kernel: Kernel, device: DeviceModel, number: int, grouped: _Grouped) -> tuple[Candidate, str]:
+        own = self._values(kernel, device, number, grouped)
+        return _emitted(self._families[kernel.family].emit, kernel, device, own, number)
 
     def _features(
-        self, kernel: Kernel, device: DeviceModel, number: int, values: Values
+        self, kernel: Kernel, device: DeviceModel, number: int, grouped: _Grouped, *, graph: bool
     ) -> tuple[LaunchFeatures, ...]:  # fmt: skip
-        own = self._values(kernel, device, number, values)
-        host_us = 0.0 if _as_graph(values) else _KERNEL_HOST_US
+        own = self._values(kernel, device, number, grouped)
+        host_us = 0.0 if graph else _KERNEL_HOST_US
         return _launched(self._families[kernel.family].features, kernel, device, own, number, host_us)
 
 
 _Listed = tuple[tuple[str, SlotValue], ...]
 """Values of one kernel, by name."""
+_Grouped = Mapping[str, _Listed]
+"""Values of all kernels, by what their names begin with."""
 _Step = int | tuple[LaunchFeatures, ...]
 
 
@@ -189,9 +198,12 @@ def _listed(values: Values) -> _Listed:
 # A search changes few kernels at a time: what is known of the others is not worked out again.
 @lru_cache(maxsize=1024)
 def _emitted(
-    emit: Callable[[AnyRegion, DeviceModel, Values], Candidate], kernel: Kernel, device: DeviceModel, values: _Listed
-) -> Candidate:  # fmt: skip
-    return emit(kernel.region, device, dict(values))
+    emit: Callable[[AnyRegion, DeviceModel, Values], Candidate], kernel: Kernel, device: DeviceModel, values: _Listed,
+    number: int,
+) -> tuple[Candidate, str]:  # fmt: skip
+    """A kernel by itself, and its source as that of kernel `number`."""
+    candidate = emit(kernel.region, device, dict(values))
+    return candidate, _wrapped(candidate, number)
 
 
 @lru_cache(maxsize=8192)
@@ -234,10 +246,13 @@ def _open(whole: Composite) -> Iterator[tuple[int, Kernel]]:
     return ((number, kernel) for number, kernel in enumerate(whole.kernels) if kernel.tunable)
 
 
-def _own(values: Values, number: int) -> Values:
-    """A kernel's values by its family's names."""
-    prefix = f"p{number}_"
-    return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
+def _by_kernel(values: Values) -> _Grouped:
+    """Each kernel's values by its family's names."""
+    found: dict[str, list[tuple[str, SlotValue]]] = {}
+    for name, value in values.items():
+        kernel, _, own = name.partition("_")
+        found.setdefault(kernel, []).append((own, value))
+    return {kernel: tuple(sorted(own)) for kernel, own in found.items()}
 
 
 def _wrapped(candidate: Candidate, number: int) -> str:
