@@ -73,9 +73,9 @@ class ComposerFamily:
 
     def check(self, region: AnyRegion, device: DeviceModel, values: Values) -> Invalid | None:
         """The rule of each kernel's family."""
-        grouped = _by_kernel(values)
+        own = _Own(values)
         for number, kernel in _open(_composite(region)):
-            found = _checked(self._families[kernel.family].check, kernel, device, grouped.get(f"p{number}", ()))
+            found = _checked(self._families[kernel.family].check, kernel, device, own.of(number))
             if found is not None:
                 slots = tuple(f"p{number}_{name}" for name in found.slots)
                 return Invalid(slots, found.kind, f"kernel {number}: {found.message}")
@@ -105,8 +105,8 @@ class ComposerFamily:
     def emit(self, region: AnyRegion, device: DeviceModel, values: Values) -> Candidate:
         """One module with every kernel, one plan with every part."""
         whole = _composite(region)
-        grouped = _by_kernel(values)
-        wrapped = [self._alone(kernel, device, number, grouped) for number, kernel in enumerate(whole.kernels)]
+        own = _Own(values)
+        wrapped = [self._alone(kernel, device, number, own) for number, kernel in enumerate(whole.kernels)]
         made = [candidate for candidate, _ in wrapped]
         texts, lines, at = [], {}, 0
         for number, (candidate, text) in enumerate(wrapped):
@@ -126,13 +126,11 @@ class ComposerFamily:
         the host's time, a graph that of its copies."""
         whole = _composite(region)
         graph = _as_graph(values)
-        grouped = _by_kernel(values)
+        own = _Own(values)
         found: list[LaunchFeatures] = []
         for part in self._steps_of(whole, device, graph=graph, benchmark=_benchmarks(values)):
             found += (
-                self._features(whole.kernels[part], device, part, grouped, graph=graph)
-                if isinstance(part, int)
-                else part
+                self._features(whole.kernels[part], device, part, own, graph=graph) if isinstance(part, int) else part
             )
         return tuple(found)
 
@@ -151,34 +149,32 @@ class ComposerFamily:
             elif whole.kernels[part.kernel].tunable:
                 found.append(part.kernel)
             else:
-                found.append(self._features(whole.kernels[part.kernel], device, part.kernel, {}, graph=graph))
+                found.append(self._features(whole.kernels[part.kernel], device, part.kernel, _Own({}), graph=graph))
         if graph:
             found.append(tuple(_copy(count, device) for count in (*whole.input_bytes, *whole.output_bytes)))
         return found
 
-    def _values(self, kernel: Kernel, device: DeviceModel, number: int, grouped: _Grouped) -> _Listed:
+    def _values(self, kernel: Kernel, device: DeviceModel, number: int, values: _Own) -> _Listed:
         if kernel.tunable:
-            return grouped.get(f"p{number}", ())
+            return values.of(number)
         family = self._families[kernel.family]
         naive = {slot.name: slot.default for slot in _slots(family.slots, kernel, device)}
         return _listed(naive | dict(_sensible(family.sensible, kernel, device)))
 
-    def _alone(self, kernel: Kernel, device: DeviceModel, number: int, grouped: _Grouped) -> tuple[Candidate, str]:
-        own = self._values(kernel, device, number, grouped)
+    def _alone(self, kernel: Kernel, device: DeviceModel, number: int, values: _Own) -> tuple[Candidate, str]:
+        own = self._values(kernel, device, number, values)
         return _emitted(self._families[kernel.family].emit, kernel, device, own, number)
 
     def _features(
-        self, kernel: Kernel, device: DeviceModel, number: int, grouped: _Grouped, *, graph: bool
+        self, kernel: Kernel, device: DeviceModel, number: int, values: _Own, *, graph: bool
     ) -> tuple[LaunchFeatures, ...]:  # fmt: skip
-        own = self._values(kernel, device, number, grouped)
+        own = self._values(kernel, device, number, values)
         host_us = 0.0 if graph else _KERNEL_HOST_US
         return _launched(self._families[kernel.family].features, kernel, device, own, number, host_us)
 
 
 _Listed = tuple[tuple[str, SlotValue], ...]
 """Values of one kernel, by name."""
-_Grouped = Mapping[str, _Listed]
-"""Values of all kernels, by what their names begin with."""
 _Step = int | tuple[LaunchFeatures, ...]
 
 
@@ -246,13 +242,27 @@ def _open(whole: Composite) -> Iterator[tuple[int, Kernel]]:
     return ((number, kernel) for number, kernel in enumerate(whole.kernels) if kernel.tunable)
 
 
-def _by_kernel(values: Values) -> _Grouped:
-    """Each kernel's values by its family's names."""
-    found: dict[str, list[tuple[str, SlotValue]]] = {}
-    for name, value in values.items():
+class _Own:
+    """A composite's values, by kernel."""
+
+    def __init__(self, values: Values) -> None:
+        self._values = values
+        self._names = _names(tuple(values))
+
+    def of(self, number: int) -> _Listed:
+        """A kernel's values by its family's names."""
+        return tuple((own, self._values[name]) for own, name in self._names.get(f"p{number}", ()))
+
+
+# All combinations that a search thinks of have the same names.
+@lru_cache(maxsize=256)
+def _names(names: tuple[str, ...]) -> Mapping[str, tuple[tuple[str, str], ...]]:
+    """By what a kernel's names begin with: what its family calls each, in order, and the whole name."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for name in names:
         kernel, _, own = name.partition("_")
-        found.setdefault(kernel, []).append((own, value))
-    return {kernel: tuple(sorted(own)) for kernel, own in found.items()}
+        found.setdefault(kernel, []).append((own, name))
+    return {kernel: tuple(sorted(owned)) for kernel, owned in found.items()}
 
 
 def _wrapped(candidate: Candidate, number: int) -> str:
