@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from warpsmith.kernels.errors import OutOfMemory, UserError
 from warpsmith.kernels.problem import Instance, Problem
+from warpsmith.sandbox.cuda.memory import NO_ENGINE, limited
 from warpsmith.tools.verification.batches import Rows, Rowwise, Run, batch_rows, bounded, find_split, upcast, wide_bytes
 from warpsmith.tools.verification.domains import computable
 from warpsmith.tools.verification.memory import MemoryBudget, budget_of
@@ -98,7 +99,8 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an exception says that memory, the GPU's or the host's, did not suffice."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError, OutOfMemory)):
         return True
-    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    said = str(error) if isinstance(error, RuntimeError) else ""
+    return "can't allocate memory" in said or (limited() and NO_ENGINE in said)
 
 
 def pin_flags() -> None:
