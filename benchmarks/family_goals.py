@@ -89,9 +89,8 @@ def summary(family: str, goals: Sequence[Goal], known: Mapping[tuple[int | None,
 
 def page(title: str, notes: Sequence[str], suites: Sequence[Path], goals: Sequence[Goal]) -> str:
     """The whole page."""
-    runs, group, counts = gathered(suites)
     wanted = {(goal.level, goal.number) for goal in goals}
-    group = [one for one in group if (one.problem.level, one.problem.number) in wanted]
+    runs, group, counts = gathered(suites, lambda one: (one.problem.level, one.problem.number) in wanted)
     known = {(one.problem.level, one.problem.number): one for one in group}
     by_family = [(name, list(some)) for name, some in groupby(goals, key=lambda goal: goal.family)]
     lines = head(title, notes, runs, group, counts)
