@@ -338,6 +338,8 @@ class Outcome(Record):
     """Of compiled baselines: the rms error of their outputs against fp64, in units of eager's."""
     judge_peak_bytes: StrictInt | None = None
     """GPU memory that the process that judged has held at most for this problem, up to this verdict."""
+    baseline_peak_bytes: dict[str, StrictInt] | None = None
+    """Of compiled baselines: GPU memory that compiling and running it holds at most, weights and inputs included."""
 
     @property
     def correct(self) -> bool:

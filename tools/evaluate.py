@@ -318,7 +318,10 @@ class Evaluator:
         reply = await worker.call(job, payload, timeout_s=self.limits.time_s)
         raw = Samples.model_validate(reply)
         peaks = [one for one in (outcome.judge_peak_bytes, raw.judge_peak_bytes) if one is not None]
-        more = {"judge_peak_bytes": max(peaks, default=None), "baseline_errors": raw.baseline_errors or None}
+        more = {
+            "judge_peak_bytes": max(peaks, default=None), "baseline_errors": raw.baseline_errors or None,
+            "baseline_peak_bytes": raw.baseline_peak_bytes or None,
+        }  # fmt: skip
         outcome = outcome.model_copy(update=more)
         if level == "full":
             outcome = self._with_samples(outcome, raw)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,8 +11,9 @@ from warpsmith.agents.chat.grammar import Crew, ModelAddress
 from warpsmith.agents.chat.replies import Reply, reply_model
 from warpsmith.agents.llm.records import Answer, Interrupted, Message, NoReply, Question, ReplyRef
 from warpsmith.agents.resources import PolicyResources
+from warpsmith.agents.space import SearchSpace
 from warpsmith.kernels.slot_text import refuse_code
-from warpsmith.kernels.slots import Values, local_name
+from warpsmith.kernels.slots import Slot, Values, local_name
 from warpsmith.prompts.render import Prompt
 
 
@@ -120,21 +121,35 @@ def _heard(said: Said, view: RoleView, answer: Answer[Reply]) -> Said:
     """The reply as values; texts that are empty or unchanged are no edits, those that are refused are left out."""
     reply: Mapping[str, Any] = answer.value.model_dump()
     values: Values = {entry.slot.name: reply[entry.slot.name] for entry in view.open}
-    reserved = frozenset(local_name(slot.name).upper() for slot in view.request.space.choice_slots)
+    texts, refused = code_edits(view.code, view.base, reserved_names(view.request.space), reply)
+    values |= texts
+    return replace(
+        said, values=values, why=str(reply["why"]), answers=(*said.answers, answer),
+        refused="; ".join(refused) or None,
+    )  # fmt: skip
+
+
+def reserved_names(space: SearchSpace) -> frozenset[str]:
+    """What code may not define: the macros of choice slots."""
+    return frozenset(local_name(slot.name).upper() for slot in space.choice_slots)
+
+
+def code_edits(
+    slots: Sequence[Slot], base: Values, reserved: frozenset[str], reply: Mapping[str, Any]
+) -> tuple[Values, list[str]]:
+    """The texts of a reply that are an edit of the base's, and why others may not stand in their slots."""
+    values: Values = {}
     refused: list[str] = []
-    for slot in view.code:
+    for slot in slots:
         text = str(reply[slot.name]).strip("\n").rstrip()
-        if not text.strip() or text.strip() == str(view.base.get(slot.name, slot.default)).strip():
+        if not text.strip() or text.strip() == str(base.get(slot.name, slot.default)).strip():
             continue
         reason = refuse_code(text, reserved)
         if reason is None:
             values[slot.name] = text
         else:
             refused.append(f"Your text for code slot {slot.name} was refused: {reason}")
-    return replace(
-        said, values=values, why=str(reply["why"]), answers=(*said.answers, answer),
-        refused="; ".join(refused) or None,
-    )  # fmt: skip
+    return values, refused
 
 
 def stream_to(resources: PolicyResources, role: str, model: ModelAddress) -> Callable[[str], None]:

@@ -154,6 +154,14 @@ def _code_blocks(text: str, code: Sequence[str]) -> Iterator[tuple[str, str]]:
     yield from named.items()
 
 
+def fields_and_blocks(text: str, code: Sequence[str]) -> tuple[dict[str, Any] | None, dict[str, str]]:
+    """The JSON object of a reply, the last one where there are several, and its fenced blocks by name. Nothing of it is
+    checked but its syntax, and nothing is mended."""
+    said = without_thoughts(text)
+    found = next((fields for fields, mended in _objects(said, whole=True) if not mended), None)
+    return found, dict(_code_blocks(said, code))
+
+
 def _objects(text: str, *, whole: bool) -> Iterator[tuple[dict[str, Any], bool]]:
     """Every JSON object of the text and whether it was mended; last first, fenced before bare, sound before mended."""
     fenced = [match["body"] for match in _FENCE.finditer(text)]

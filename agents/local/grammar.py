@@ -17,6 +17,8 @@ from warpsmith.agents.local.tokens import LONGEST, TokenSet, Vocabulary
 
 Kind = Literal["fixed", "choice", "number", "text", "code"]
 
+CLOSING = "\n```"
+"""What ends a block of code."""
 MOST_ITEMS = 4
 """Items of a list whose schema names no bound."""
 MOST_DIGITS = 9
@@ -80,7 +82,7 @@ class Grammar:
 
     def most(self) -> int:
         """Tokens that no reply exceeds."""
-        blocks = sum(self._code_limit + len(self._words.encode(_opening(name))) + _TAIL for name in self._code)
+        blocks = sum(self._code_limit + len(self._words.encode(opening(name))) + _TAIL for name in self._code)
         return self._most(self._schema, "", "", "}") + blocks
 
     def _value(self, schema: dict[str, Any], lead: str, ends: tuple[str, ...], name: str) -> Walk:
@@ -178,19 +180,19 @@ class Grammar:
 
     def _block(self, name: str) -> Walk:
         """A fenced block: anything up to its closing fence."""
-        yield from self._literal(_opening(name), name)
+        yield from self._literal(opening(name), name)
         written: list[int] = []
         while len(written) < self._code_limit:
             token = yield Step(self._words.anything(), name, "code")
             if token in self._words.ends:
-                yield from self._literal("\n```", name)
+                yield from self._literal(CLOSING, name)
                 return ""
             written.append(token)
             tail = self._words.decode(written[-_TAIL:])
-            if "\n```" in tail or (len(written) <= _TAIL and tail.startswith("```")):
+            if CLOSING in tail or (len(written) <= _TAIL and tail.startswith("```")):
                 return ""
         self.cut = True
-        yield from self._literal("\n```", name)
+        yield from self._literal(CLOSING, name)
         return ""
 
     def _literal(self, text: str, name: str) -> Walk:
@@ -257,5 +259,6 @@ def _options(values: Sequence[Any]) -> list[str]:
     return list(dict.fromkeys(json.dumps(value, ensure_ascii=False) for value in values))
 
 
-def _opening(name: str) -> str:
+def opening(name: str) -> str:
+    """The line before a block of code."""
     return f"\n```{LANGUAGE} {name}\n"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from warpsmith.agents.llm.parse import fields_and_blocks
 from warpsmith.agents.local.decode import Writing, Written
-from warpsmith.agents.local.grammar import Grammar, Step
+from warpsmith.agents.local.grammar import CLOSING, Grammar, Step, opening
 from warpsmith.agents.local.model import LocalModel
 from warpsmith.agents.local.tokens import LONGEST
 
@@ -16,17 +17,26 @@ MOST_TRIES = 2000
 _FEW = 64
 
 
-def canonical(text: str, schema: Mapping[str, Any]) -> str | None:
-    """The JSON object of a reply in the form that the grammar has for it: one line, fields in the schema's order. None
-    where it is no object of these fields."""
+def canonical(text: str, schema: Mapping[str, Any], code: Sequence[str] = ()) -> str | None:
+    """A reply in the form that the grammar has for it: the JSON object in one line, fields in the schema's order, and
+    behind it a fenced block for each name in `code`, an empty one where the reply has none. None where it holds no
+    object of these fields."""
+    names = list(schema.get("properties", {}))
+    fields, blocks = fields_and_blocks(text, code) if code else (_object(text), {})
+    if fields is None or set(fields) != set(names):
+        return None
+    told = json.dumps({name: fields[name] for name in names}, ensure_ascii=False)
+    bodies = (opening(name) + blocks.get(name, "").rstrip("\n") + CLOSING for name in code)
+    return told + "".join(bodies)
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    """A text that is a JSON object and nothing else."""
     try:
         found = json.loads(text)
     except ValueError:
         return None
-    names = list(schema.get("properties", {}))
-    if not isinstance(found, dict) or set(found) != set(names):
-        return None
-    return json.dumps({name: found[name] for name in names}, ensure_ascii=False)
+    return found if isinstance(found, dict) else None
 
 
 def retraced(

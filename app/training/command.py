@@ -32,7 +32,7 @@ from warpsmith.tools.tables.folder import read_table, table_files
 
 if TYPE_CHECKING:
     from warpsmith.rl.train.sampler import Source
-    from warpsmith.rl.train.task import Task
+    from warpsmith.rl.train.task import Asked
     from warpsmith.rl.train.trainer import Trained
 
 _PACKAGES = ("transformers", "accelerate")
@@ -137,7 +137,7 @@ def _held(folder: Path) -> Iterator[None]:
         release(folder, lock)
 
 
-def _tasks(config: TrainConfig, judges: Judges, display: Display) -> tuple[Source, Sequence[Task]]:
+def _tasks(config: TrainConfig, judges: Judges, display: Display) -> tuple[Source, Sequence[Asked]]:
     """Where batches come from, and what is held out."""
     from warpsmith.rl.tasks.collected import as_earned, collected
     from warpsmith.rl.tasks.scoring import ranked_within
@@ -149,7 +149,7 @@ def _tasks(config: TrainConfig, judges: Judges, display: Display) -> tuple[Sourc
     if source.trajectories:
         display.phase("reading what was collected")
         model = find_model(settings.model.path).endpoint().base_url
-        read = collected([Path(one) for one in source.trajectories], config.rewards, model=model)
+        read = collected([Path(one) for one in source.trajectories], config.rewards, model=model, arm=source.credit)
         if not read.groups:
             raise UserError(f"tasks.trajectories: {read.why_empty()}")
         display.phase(f"{len(read.groups)} groups from {read.candidates} candidates")
@@ -162,15 +162,19 @@ def _tasks(config: TrainConfig, judges: Judges, display: Display) -> tuple[Sourc
     return found, held_out
 
 
-def _live(section: TaskSection, config: TrainConfig, judges: Judges) -> list[Task]:
+def _live(section: TaskSection, config: TrainConfig, judges: Judges) -> list[Asked]:
     """Tables first, then problems. UserError where two have one name."""
-    from warpsmith.rl.tasks.recorded import TableTask
+    from warpsmith.rl.tasks.recorded import TableTask, table_team
 
-    found: list[Task] = []
+    found: list[Asked] = []
     for name in section.tables:
         path = Path(name)
         for file in [path] if path.is_file() else table_files(path):
-            found.append(TableTask(read_table(file), config.rewards, section.random))
+            table = read_table(file)
+            if section.agents == "team":
+                found.append(table_team(table, config.rewards, section.random, section.credit))
+            else:
+                found.append(TableTask(table, config.rewards, section.random))
     if section.problems:
         for problem in find_problems(section.problems):
             found += judges.tasks(problem, section)

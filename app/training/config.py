@@ -28,8 +28,13 @@ class TaskSection(Record):
     """As `bench` takes them: folders, list files, problems. Judged in full on the device."""
     trajectories: tuple[str, ...] = ()
     """Folders with runs, as `rollout` makes them; of the stages rft and offline."""
-    agents: Literal["roles", "single"] = "roles"
-    """Of problems: a question for each role, or one for an agent that sets all slots."""
+    agents: Literal["roles", "single", "team"] = "roles"
+    """Of problems a question for each role or one for an agent that sets all slots, of a table always that one; or a
+    joint round of all roles, of both."""
+    credit: Literal["shared", "counterfactual"] = "shared"
+    """What a role of a team earns: what all earn, or what its own change is estimated to have brought."""
+    code: bool = False
+    """Of problems: roles that act alone write their code slots as well."""
     random: Annotated[int, Field(ge=0)] = 64
     """Verified random candidates of a task that replies are held against (`percentile`); 0: none."""
     device: Literal["auto", "gpu", "cpu"] = "auto"
@@ -130,10 +135,21 @@ def _check(train: TrainSettings, tasks: TaskSection, held_out: TaskSection | Non
         raise UserError(f"{where}: [tasks] names trajectories and live tasks: leave one of them out")
     if not (tasks.tables or tasks.problems or tasks.trajectories):
         raise UserError(f'{where}: nothing to train on: write tables = ["DIR"] or problems = ["FILE.py"] under [tasks]')
+    for name, section in (("tasks", tasks), ("held_out", held_out)):
+        if section is not None:
+            _check_agents(section, f"{where}: {name}")
     if held_out is not None and held_out.trajectories:
         raise UserError(f"{where}: held_out.trajectories: held-out tasks are asked live; write tables or problems")
     if held_out is not None and not (held_out.tables or held_out.problems):
         raise UserError(f"{where}: [held_out] names no task: write tables or problems, or leave it out")
+
+
+def _check_agents(section: TaskSection, where: str) -> None:
+    """Who answers, and what that leaves."""
+    if section.credit != "shared" and section.agents != "team" and not section.trajectories:
+        raise UserError(f'{where}.credit: {section.credit} is of joint rounds: write agents = "team"')
+    if section.code and (section.agents in ("single", "team") or not section.problems):
+        raise UserError(f'{where}.code: roles write code alone, of problems: write agents = "roles" and problems')
 
 
 def _with_places(given: dict[str, Any], folder: Path) -> dict[str, Any]:

@@ -24,7 +24,8 @@ from warpsmith.kernels.errors import NotYetError, UserError
 from warpsmith.kernels.family import KernelSpec
 from warpsmith.kernels.records import Candidate, Outcome
 from warpsmith.rl.rewards.settings import RewardSettings
-from warpsmith.rl.tasks.live import Judge, LiveProblem, ProblemTask
+from warpsmith.rl.tasks.ground import RoleTask, TeamTask
+from warpsmith.rl.tasks.live import Judge, LiveProblem
 from warpsmith.tools.evaluate import Evaluator
 from warpsmith.tools.null import EvaluatorLike
 from warpsmith.tools.runs.store import RunStore
@@ -61,7 +62,7 @@ class Judges:
             self._thread.join()
             self._loop.close()
 
-    def tasks(self, problem: SuiteProblem, section: TaskSection) -> list[ProblemTask]:
+    def tasks(self, problem: SuiteProblem, section: TaskSection) -> list[RoleTask | TeamTask]:
         """The tasks of a problem. UserError where it cannot be judged here."""
         name = problem.key
         if name not in self._opened:
@@ -71,7 +72,7 @@ class Judges:
             except NotYetError as error:
                 raise UserError(f"{name}: {error}; leave the problem out") from None
         live, resources = self._opened[name]
-        return live.tasks(section.agents, resources, section.random)
+        return live.tasks(section.agents, resources, section.random, arm=section.credit, code=section.code)
 
     def _open(self, problem: SuiteProblem, section: TaskSection) -> tuple[LiveProblem, PolicyResources]:
         bench = open_bench(

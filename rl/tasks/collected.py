@@ -11,6 +11,7 @@ from warpsmith.rl.export.once import distinct
 from warpsmith.rl.export.rounds import Round, made_by_round, rounds
 from warpsmith.rl.records import Decision, Trajectory
 from warpsmith.rl.rewards.settings import RewardSettings
+from warpsmith.rl.tasks.ground import idle
 from warpsmith.rl.train.task import Sample, Scored
 from warpsmith.rl.trajectories.read import trajectories
 from warpsmith.rl.trajectories.scrub import Scrubber
@@ -55,7 +56,7 @@ def collected(folders: Sequence[Path], settings: RewardSettings, *, model: str, 
     found = Found(candidates=len(read))
     for group in rounds(distinct(read), settings, arm):
         if group.rewards.skipped is None:
-            _add(found, group, model)
+            _add(found, group, model, arm)
     return found
 
 
@@ -64,7 +65,7 @@ def as_earned(group: Sequence[Scored]) -> list[float]:
     return [one.reward or 0.0 for one in group]
 
 
-def _add(found: Found, group: Round, model: str) -> None:
+def _add(found: Found, group: Round, model: str, arm: Arm) -> None:
     """The groups of one round: one for each role and prompt."""
     asked: dict[tuple[str, str], dict[tuple[str, int | None], Sample]] = {}
     for index, member in enumerate(group.members):
@@ -73,7 +74,8 @@ def _add(found: Found, group: Round, model: str) -> None:
         for decision in made_by_round(member):
             if not _usable(found, decision, model):
                 continue
-            earned = group.credit.roles[index].get(decision.role, float(group.rewards.rewards[index]))
+            unchanged = idle(arm, float(group.rewards.rewards[index]))
+            earned = group.credit.roles[index].get(decision.role, unchanged)
             key = (decision.role, str(decision.prompt_hash))
             # A reply that led to several candidates is one draw.
             own = (str(decision.completion), decision.seed)

@@ -5,29 +5,25 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
 
-from warpsmith.agents.llm.records import Message
 from warpsmith.agents.resources import PolicyResources
 from warpsmith.agents.space import SpecSpace
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.family import KernelSpec
 from warpsmith.kernels.records import Candidate, Failure, Outcome, content_hash
 from warpsmith.kernels.slots import Values
+from warpsmith.rl.credit import Arm
 from warpsmith.rl.rewards.settings import RewardSettings
-from warpsmith.rl.tasks.questions import Question, one_question, role_questions
+from warpsmith.rl.tasks.ground import Agents, RoleTask, TeamTask, taken_back
+from warpsmith.rl.tasks.questions import one_question, role_questions, team_questions
 from warpsmith.rl.tasks.scoring import random_values, scored, verified_costs
-from warpsmith.rl.train.rejudge import Again
 from warpsmith.rl.train.sampler import seed_of
-from warpsmith.rl.train.task import Hole, Scored
+from warpsmith.rl.train.task import Scored
 
 Judge = Callable[[Sequence[Candidate]], Sequence[Outcome]]
 """`evaluate` at level full, from any thread; outcomes in the order of the candidates."""
 Told = Callable[[Candidate, Outcome, Outcome], None]
 """Hears of a hole of the judge: the candidate, the verdict that passed it, and the one that did not."""
-Agents = Literal["roles", "single"]
-_SAYS_NOTHING = ("infrastructure_error", "not_measured")
-"""Statuses of a second verdict that contradict no first one."""
 _SPARE = 4
 """Random combinations that are drawn for each verified one that is wanted."""
 
@@ -61,15 +57,23 @@ class LiveProblem:
                 "the problem out, or make it smaller with a list file's NAME=LITERAL"
             )
 
-    def tasks(self, agents: Agents, resources: PolicyResources, random: int) -> list[ProblemTask]:
-        """One for each role that has a choice, or one for an agent that sets all slots. `random`: verified random
-        candidates that replies are held against; 0: none."""
+    def tasks(
+        self, agents: Agents, resources: PolicyResources, random: int, *, arm: Arm = "shared", code: bool = False
+    ) -> list[RoleTask | TeamTask]:
+        """One for each role that has a choice, one for an agent that sets all slots, or one for a team, whose credit is
+        of `arm`. `random`: verified random candidates that replies are held against; 0: none. `code`: roles that act
+        alone write their code slots as well."""
         if agents == "single":
-            return [ProblemTask(self, one_question(self._space, resources), random)]
-        questions = role_questions(self._space, self.base, self.incumbent, resources)
+            return [RoleTask(self, one_question(self._space, resources), random)]
+        if agents == "team":
+            questions = team_questions(self._space, resources, (self.base, self.incumbent))
+        else:
+            questions = role_questions(self._space, self.base, self.incumbent, resources, code=code)
         if not questions:
             raise UserError(f"{self.name}: no role has anything to choose at this size; leave the problem out")
-        return [ProblemTask(self, one, random) for one in questions]
+        if agents == "team":
+            return [TeamTask(self, questions, random, arm)]
+        return [RoleTask(self, one, random) for one in questions]
 
     def outcomes(self, wanted: Sequence[Values | None]) -> list[Outcome]:
         """In order. Combinations that cannot run are rejected without being built."""
@@ -106,6 +110,11 @@ class LiveProblem:
                 self._yardsticks[count] = verified_costs(drawn, self.outcomes, self.rewards, count)
             return self._yardsticks[count]
 
+    def scored(self, outcome: Outcome, random: int) -> Scored:
+        """Against the base and so many verified random candidates."""
+        yardstick = self.yardstick(random) if random else ()
+        return scored(outcome, self.rewards, yardstick, base_us=self.incumbent.cost_us, incumbent=self.incumbent)
+
     def _refused(self, values: Values | None) -> Outcome | None:
         invalid = self._space.check(values) if values is not None else None
         if values is not None and invalid is None:
@@ -116,62 +125,3 @@ class LiveProblem:
             family=self.spec.family.name, slots=values or {}, provenance="own",
             failure=Failure(stage="rules", message=message, kind=invalid.kind if invalid is not None else "form"),
         )  # fmt: skip
-
-
-def taken_back(first: Outcome, again: Outcome) -> bool:
-    """Whether a second verdict contradicts a pass."""
-    return first.status == "ok" and again.status != "ok" and again.status not in _SAYS_NOTHING
-
-
-@dataclass(frozen=True)
-class ProblemTask:
-    """One question about a problem."""
-
-    problem: LiveProblem
-    question: Question
-    random: int
-
-    @property
-    def name(self) -> str:
-        """Of problem and role."""
-        return f"{self.problem.name}:{self.question.role}"
-
-    @property
-    def messages(self) -> Sequence[Message]:
-        """As a search by a local model asks."""
-        return self.question.messages
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        """The legal values of the role's slots."""
-        return dict(self.question.schema)
-
-    @property
-    def code(self) -> tuple[str, ...]:
-        """None: code slots stay as they are."""
-        return ()
-
-    def score(self, replies: Sequence[str]) -> list[Scored]:
-        """By the full check, against the base."""
-        outcomes = self.problem.outcomes([self.question.values(text) for text in replies])
-        return [self._scored(one) for one in outcomes]
-
-    def again(self, replies: Sequence[str]) -> list[Again] | None:
-        """By a second full check of a fresh session; replies are some that passed the first."""
-        wanted = [values for text in replies if (values := self.question.values(text)) is not None]
-        verdicts = self.problem.again(wanted)
-        return None if verdicts is None else [self._again(*one) for one in verdicts]
-
-    def _again(self, first: Outcome, again: Outcome) -> Again:
-        if taken_back(first, again):
-            message = again.failure.message if again.failure is not None else "no reason is known"
-            hole = Hole(task=self.name, candidate=again.candidate, status=again.status, message=message)
-            return Again(self._scored(again), hole)
-        return Again(self._scored(first) if again.status == "ok" else None)
-
-    def _scored(self, outcome: Outcome) -> Scored:
-        problem = self.problem
-        yardstick = problem.yardstick(self.random) if self.random else ()
-        return scored(
-            outcome, problem.rewards, yardstick, base_us=problem.incumbent.cost_us, incumbent=problem.incumbent
-        )

@@ -12,11 +12,14 @@ from warpsmith.agents.llm.records import Message
 from warpsmith.agents.recorded import TableSpace
 from warpsmith.agents.resources import NO_REGION, PolicyResources
 from warpsmith.kernels.device import model_for
+from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.family import Invalid
 from warpsmith.kernels.records import Failure, Outcome, Quantiles, Status, content_hash
 from warpsmith.kernels.slots import Values
+from warpsmith.rl.credit import Arm
 from warpsmith.rl.rewards.settings import RewardSettings
-from warpsmith.rl.tasks.questions import Question, one_question
+from warpsmith.rl.tasks.ground import TeamTask
+from warpsmith.rl.tasks.questions import Question, one_question, team_questions
 from warpsmith.rl.tasks.scoring import scored
 from warpsmith.rl.train.sampler import seed_of
 from warpsmith.rl.train.task import Scored
@@ -31,6 +34,45 @@ _QUANTILES_OF_HALF = 2.563103 / (2 * 1.959964 * 1.2533141)
 
 
 @dataclass(frozen=True)
+class RecordedGround:
+    """A table as who judges: what was recorded is the verdict, and nobody is asked twice."""
+
+    table: Table
+    rewards: RewardSettings
+    _yardsticks: dict[int, tuple[float, ...]] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def name(self) -> str:
+        """The table's."""
+        return f"table:{self.table.name}"
+
+    def outcomes(self, wanted: Sequence[Values | None]) -> list[Outcome]:
+        """By what was recorded; a combination that was not is one that cannot run."""
+        return [recorded_outcome(self.table, values) for values in wanted]
+
+    def again(self, wanted: Sequence[Values]) -> None:
+        """Nobody is asked twice."""
+
+    def scored(self, outcome: Outcome, random: int) -> Scored:
+        """Against so many recorded configurations."""
+        if random not in self._yardsticks:
+            self._yardsticks[random] = yardstick_of(self.table, random)
+        return scored(outcome, self.rewards, self._yardsticks[random], base_us=self.table.optimum_us)
+
+
+def table_team(table: Table, rewards: RewardSettings, random: int, arm: Arm = "shared") -> TeamTask:
+    """A first round of all roles that own parameters of a table. UserError where that is one role."""
+    space = TableSpace(table)
+    if len(space.groups) < 2:
+        raise UserError(
+            f"{table.name}: one role owns all parameters; give them roles in a mapping file (docs/tables.md), or write "
+            'agents = "single"'
+        )
+    questions = team_questions(space, _resources())
+    return TeamTask(RecordedGround(table, rewards), questions, random, arm)
+
+
+@dataclass(frozen=True)
 class TableTask:
     """Choose a configuration. Nothing of the table is told but its parameters and their values."""
 
@@ -42,9 +84,7 @@ class TableTask:
     _yardstick: tuple[float, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        # The question names no device: a foreign table does not say where it was recorded.
-        resources = PolicyResources(_nobody, lambda kind, data: None, model_for("sm_90"), NO_REGION)
-        object.__setattr__(self, "_question", one_question(TableSpace(self.table), resources))
+        object.__setattr__(self, "_question", one_question(TableSpace(self.table), _resources()))
         object.__setattr__(self, "_yardstick", yardstick_of(self.table, self.random))
 
     @property
@@ -103,6 +143,11 @@ def _times(entry: Entry, cost: float) -> Quantiles:
     """Quantiles whose median has the recorded interval."""
     half = entry.margin * cost * _QUANTILES_OF_HALF
     return Quantiles(p10=max(cost - half, 0.0), p50=cost, p90=cost + half, n=1)
+
+
+def _resources() -> PolicyResources:
+    """The question names no device: a foreign table does not say where it was recorded."""
+    return PolicyResources(_nobody, lambda kind, data: None, model_for("sm_90"), NO_REGION)
 
 
 def _nobody(address: Any) -> Any:

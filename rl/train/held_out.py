@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 
+from warpsmith.rl.train.group import members, roles, scores
 from warpsmith.rl.train.policy import Policy
-from warpsmith.rl.train.sampler import replies, scores, seed_of
+from warpsmith.rl.train.sampler import replies, seed_of
 from warpsmith.rl.train.settings import SamplingSettings
-from warpsmith.rl.train.task import Task
+from warpsmith.rl.train.task import Asked
 
 BEST_OF = 8
 """Replies whose best is told whatever the number that was drawn."""
 
 
 def evaluated(
-    policy: Policy, tasks: Sequence[Task], settings: SamplingSettings, *, samples: int, seed: int
+    policy: Policy, tasks: Sequence[Asked], settings: SamplingSettings, *, samples: int, seed: int
 ) -> list[dict[str, float]]:
     """Of each task `eval/percentile` and `eval/reward` of a reply, `eval/best_of_N` (percentile), `eval/verified`.
     `eval/best_of_8` is what the best of eight of them is expected to be.
     Replies are drawn without exploration and with seeds of their own, the same at each call, so that two policies
     differ by what they learnt. A reply without a reward leaves the means, a task without any has no figures."""
     plain = settings.model_copy(update={"explore": 0.0})
-    asked = [(task, seed_of(seed, "eval", task.name, member)) for task in tasks for member in range(samples)]
-    written = replies(policy, asked, plain, lambda: None)
+    asked = [
+        (role, seed_of(seed, "eval", role.name, member))
+        for task in tasks for role in roles(task) for member in range(samples)
+    ]  # fmt: skip
+    left = iter(replies(policy, asked, plain, lambda: None))
     rows: list[dict[str, float]] = []
-    for at, task in enumerate(tasks):
-        scored = scores(task, written[at * samples : (at + 1) * samples])
+    for task in tasks:
+        scored = scores(task, members(task, list(itertools.islice(left, samples * len(roles(task))))))
         rewards = [one.reward for one in scored if one.reward is not None]
         if not rewards:
             continue

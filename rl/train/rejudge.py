@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
-from warpsmith.rl.train.task import Hole, Scored, Task
+from warpsmith.rl.train.group import Said
+from warpsmith.rl.train.task import Asked, Hole, Scored
 
 MOST = 3
 """Times that one reply is judged once more in a training: what fails now and then has as many chances to be seen."""
@@ -28,17 +29,17 @@ class Again:
 class Rejudged(Protocol):
     """A task whose judge can be asked anew."""
 
-    def again(self, replies: Sequence[str]) -> Sequence[Again] | None:
-        """A full verdict on each by a fresh session with seeds of its own; nothing is looked up. None where there is
-        nobody to ask."""
+    def again(self, replies: Sequence[Any]) -> Sequence[Again] | None:
+        """A full verdict on each by a fresh session with seeds of its own; nothing is looked up. Replies are as `score`
+        takes them. None where there is nobody to ask."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
     """The replies to one task, and what came of them."""
 
-    task: Task
-    texts: Sequence[str]
+    task: Asked
+    said: Sequence[Said]
     scored: Sequence[Scored]
 
 
@@ -61,44 +62,41 @@ class HackWatch:
 
     count: int
     """Second verdicts a batch."""
-    _times: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _times: Counter[tuple[str, Said]] = field(default_factory=Counter)
 
     def look(self, groups: Sequence[Group]) -> Looked:
         """Before advantages are given: a reply that fails now is taught against in the same batch."""
-        told: dict[tuple[str, str], Again] = {}
+        told: dict[tuple[str, Said], Again] = {}
         for task, texts in self._chosen(groups):
             if isinstance(task, Rejudged) and (found := task.again(texts)) is not None:
                 told |= {(task.name, text): one for text, one in zip(texts, found, strict=True)}
         self._times.update(list(told))
         scored = [
-            [
-                _after(told.get((group.task.name, text)), one)
-                for text, one in zip(group.texts, group.scored, strict=True)
-            ]
+            [_after(told.get((group.task.name, text)), one) for text, one in zip(group.said, group.scored, strict=True)]
             for group in groups
         ]
         holes = tuple(one.hole for one in told.values() if one.hole is not None)
         return Looked(scored, len(told), sum(one.scored is None for one in told.values()), holes)
 
-    def _chosen(self, groups: Sequence[Group]) -> Iterable[tuple[Task, list[str]]]:
+    def _chosen(self, groups: Sequence[Group]) -> Iterable[tuple[Asked, list[Said]]]:
         """Replies by task: the best of each group before the second best, and among them those that were doubted least.
         What was doubted often enough makes room for the next."""
-        order: dict[tuple[str, str], tuple[int, int, float]] = {}
-        tasks: dict[str, Task] = {}
+        order: dict[tuple[str, Said], tuple[int, int, float]] = {}
+        tasks: dict[str, Asked] = {}
         for group in groups:
             if not isinstance(group.task, Rejudged):
                 continue
             name = group.task.name
             passed = {
                 text: -one.reward
-                for text, one in zip(group.texts, group.scored, strict=True)
+                for text, one in zip(group.said, group.scored, strict=True)
                 if one.verified and one.reward is not None and self._times[name, text] < MOST
             }
             for place, text in enumerate(sorted(passed, key=passed.__getitem__)):
                 found = (place, self._times[name, text], passed[text])
                 order[name, text] = min(found, order.get((name, text), found))
             tasks[name] = group.task
-        chosen: dict[str, list[str]] = {}
+        chosen: dict[str, list[Said]] = {}
         for name, text in sorted(order, key=order.__getitem__)[: self.count]:
             chosen.setdefault(name, []).append(text)
         return [(tasks[name], texts) for name, texts in chosen.items()]

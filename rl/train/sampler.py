@@ -4,20 +4,34 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from warpsmith.agents.local.batch import Wanted, write_many
 from warpsmith.agents.local.decode import Written
 from warpsmith.agents.local.grammar import Grammar
 from warpsmith.kernels.errors import UserError
+from warpsmith.rl.train.group import Member, earned, members, roles, scores
 from warpsmith.rl.train.policy import Policy
 from warpsmith.rl.train.rejudge import Group, HackWatch
 from warpsmith.rl.train.settings import SamplingSettings, TrainSettings
-from warpsmith.rl.train.task import Advantages, Batch, Hole, Sample, Scored, Task, group_relative, judged, winners
+from warpsmith.rl.train.task import (
+    Advantages,
+    Asked,
+    Batch,
+    Hole,
+    Sample,
+    Scored,
+    Task,
+    Team,
+    group_relative,
+    judged,
+    winners,
+)
 
 
 class Source(Protocol):
@@ -41,7 +55,7 @@ class Writer(Protocol):
 class LiveTasks:
     """Batches from tasks that the policy answers now."""
 
-    tasks: Sequence[Task]
+    tasks: Sequence[Asked]
     settings: SamplingSettings
     advantages: Advantages
     seed: int
@@ -65,17 +79,14 @@ class LiveTasks:
             taught = (group for group in fresh if not group.flat)
             for place, group in zip(flat, taught, strict=False):
                 groups[place] = group
-        samples = [
-            sample(group.task.name, number, policy.version, *member)
-            for number, group in enumerate(groups) for member in group.members
-        ]  # fmt: skip
+        samples = [one for group in _numbered(groups) for one in group.samples(policy.version)]
         return Batch(
             index=index, version=policy.version, samples=tuple(samples), sampling_s=asked.sampling_s,
             scoring_s=asked.scoring_s, refilled=self.settings.refill - left, rejudged=asked.rejudged,
             rejudge_lost=asked.lost, holes=asked.holes,
         )  # fmt: skip
 
-    def _others(self, index: int, flat: Sequence[Task], count: int) -> list[Task]:
+    def _others(self, index: int, flat: Sequence[Asked], count: int) -> list[Asked]:
         """A task for each group that taught nothing: another one's turn, where there are others."""
         names = {task.name for task in flat}
         others = [task for task in self.tasks if task.name not in names] or list(self.tasks)
@@ -85,15 +96,34 @@ class LiveTasks:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """A group with its advantages."""
+    """A group with what each role earned of it."""
 
-    task: Task
-    members: Sequence[tuple[Written, Scored, float]]
+    task: Asked
+    members: Sequence[Member]
+    scored: Sequence[Scored]
+    advantages: Sequence[tuple[float, ...]]
+    """[members][roles]."""
+    number: int = 0
+    """Within the batch, of the first role."""
 
     @property
     def flat(self) -> bool:
         """Whether it teaches nothing."""
-        return all(advantage == 0 for _, _, advantage in self.members)
+        return all(advantage == 0 for own in self.advantages for advantage in own)
+
+    def samples(self, version: int) -> list[Sample]:
+        """Role by role: the replies of one role are a group."""
+        return [
+            sample(role.name, self.number + place, version, member.written[place], scored, own[place])
+            for place, role in enumerate(roles(self.task))
+            for member, scored, own in zip(self.members, self.scored, self.advantages, strict=True)
+        ]
+
+
+def _numbered(groups: Sequence[_Group]) -> list[_Group]:
+    """With numbers that leave one to each role."""
+    numbers = itertools.accumulate((len(roles(group.task)) for group in groups), initial=0)
+    return [replace(group, number=number) for group, number in zip(groups, numbers, strict=False)]
 
 
 @dataclass(slots=True)
@@ -112,19 +142,18 @@ class _Asked:
     lost: int = 0
     holes: tuple[Hole, ...] = ()
 
-    def groups(self, tasks: Sequence[Task]) -> list[_Group]:
+    def groups(self, tasks: Sequence[Asked]) -> list[_Group]:
         """A group of replies to each of these tasks."""
-        source, size = self.source, self.source.settings.group_size
+        source = self.source
         started = time.monotonic()
-        asked = [
-            (task, seed_of(source.seed, self.index, group, member))
-            for group, task in enumerate(tasks, self.count)
-            for member in range(size)
-        ]
-        written = (source.writer or replies)(self.policy, asked, source.settings, self.check)
+        asked = [self._questions(task, group) for group, task in enumerate(tasks, self.count)]
+        written = (source.writer or replies)(
+            self.policy, [one for own in asked for one in own], source.settings, self.check
+        )
         sampled = time.monotonic()
         self.count += len(tasks)
-        made = [[one for one in written[at * size : (at + 1) * size] if one is not None] for at in range(len(tasks))]
+        left = iter(written)
+        made = [members(task, list(itertools.islice(left, len(own)))) for task, own in zip(tasks, asked, strict=True)]
         first: list[Sequence[Scored]] = []
         for task, some in zip(tasks, made, strict=True):
             self.check()
@@ -133,19 +162,29 @@ class _Asked:
         self.sampling_s += sampled - started
         self.scoring_s += time.monotonic() - sampled
         return [
-            _Group(task, list(zip(some, found, judged(found, source.advantages), strict=True)))
+            _Group(task, some, found, earned(task, some, found, judged(found, source.advantages)))
             for task, some, found in zip(tasks, made, scored, strict=True)
         ]
 
+    def _questions(self, task: Asked, group: int) -> list[tuple[Task, int]]:
+        """Each question of a group with a seed for each member, role after role."""
+        source = self.source
+        own = {role.name: (role.name,) if isinstance(task, Team) else () for role in roles(task)}
+        return [
+            (role, seed_of(source.seed, self.index, group, member, *own[role.name]))
+            for role in roles(task)
+            for member in range(source.settings.group_size)
+        ]
+
     def _doubted(
-        self, tasks: Sequence[Task], made: Sequence[Sequence[Written]], scored: Sequence[Sequence[Scored]]
+        self, tasks: Sequence[Asked], made: Sequence[Sequence[Member]], scored: Sequence[Sequence[Scored]]
     ) -> Sequence[Sequence[Scored]]:
         """The scores after the hack watch has looked."""
         if self.source.watch is None:
             return scored
         self.check()
-        texts = [[one.text for one in some] for some in made]
-        found = self.source.watch.look([Group(*one) for one in zip(tasks, texts, scored, strict=True)])
+        said = [[one.said for one in some] for some in made]
+        found = self.source.watch.look([Group(*one) for one in zip(tasks, said, scored, strict=True)])
         self.rejudged += found.judged
         self.lost += found.lost
         self.holes += found.holes
@@ -230,16 +269,6 @@ def _wanted(policy: Policy, task: Task, seed: int, settings: SamplingSettings) -
 def _pieces(asked: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
     for start in range(0, len(asked), size):
         yield asked[start : start + size]
-
-
-def scores(task: Task, written: Sequence[Written]) -> Sequence[Scored]:
-    """What came of the replies; each different one is judged once."""
-    texts = list(dict.fromkeys(one.text for one in written))
-    found = list(task.score(texts))
-    if len(found) != len(texts):
-        raise ValueError(f"task {task.name} scored {len(found)} of {len(texts)} replies")
-    known = dict(zip(texts, found, strict=True))
-    return [known[one.text] for one in written]
 
 
 def sample(task: str, group: int, version: int, written: Written, scored: Scored, advantage: float) -> Sample:

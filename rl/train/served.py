@@ -51,7 +51,7 @@ class Served:
     ) -> list[Written | None]:
         """A reply for each task and seed; None for one that is not of its form. UserError: what a server cannot do.
         EnvironmentError_: it gave out, or holds no reply to its form."""
-        self._require(policy, asked, settings)
+        self._require(policy, settings)
         name = self._publish(policy)
         with ChatClient(endpoint(name, self.base_url)) as client, ThreadPoolExecutor(self.requests) as pool:
             texts = list(pool.map(lambda one: self._asked(client, one[0], one[1], settings, check), asked))
@@ -65,16 +65,13 @@ class Served:
             )
         return _scored(policy, written)
 
-    def _require(self, policy: Policy, asked: Sequence[tuple[Task, int]], settings: SamplingSettings) -> None:
+    def _require(self, policy: Policy, settings: SamplingSettings) -> None:
         if not policy.has_adapter:
             raise UserError(
                 "a server is given adapters, not whole models: train with [model.lora], or sample in process"
             )
         if settings.explore:
             raise UserError("a server draws from the model alone: write explore = 0 under [sampling]")
-        for task, _ in asked:
-            if task.code:
-                raise UserError(f"task {task.name} asks for blocks of code, which are sampled in process only")
 
     def _publish(self, policy: Policy) -> str:
         """Has the server load this version; its name there."""
@@ -110,12 +107,13 @@ class Served:
     def _asked(
         self, client: ChatClient, task: Task, seed: int, settings: SamplingSettings, check: Callable[[], None]
     ) -> str:
-        """The text of a reply; empty where there was none."""
+        """The text of a reply; empty where there was none. No server holds fenced blocks to a form: with code the
+        words of the prompt ask for it, and a reply that has another one is missing."""
         check()
-        form = {"type": "json_schema", "json_schema": {"name": "reply", "schema": task.schema, "strict": True}}
+        form = {} if task.code else {"response_format": _form(task.schema)}
         arguments = {
             "messages": [{"role": one.role, "content": one.content} for one in task.messages],
-            "temperature": settings.temperature, "seed": seed % (1 << 31), "response_format": form,
+            "temperature": settings.temperature, "seed": seed % (1 << 31), **form,
         }  # fmt: skip
         try:
             return client.complete(Sent(arguments)).content or ""
@@ -124,15 +122,19 @@ class Served:
 
     def _read(self, policy: Policy, task: Task, seed: int, text: str, settings: SamplingSettings) -> Written | None:
         local = policy.local
-        form = canonical(text, task.schema)
+        form = canonical(text, task.schema, task.code)
         if form is None:
             return None
 
         def grammar() -> Grammar:
-            return Grammar(local.vocabulary, task.schema, (), text=settings.text, lines=settings.lines)
+            return Grammar(local.vocabulary, task.schema, task.code, text=settings.text, lines=settings.lines)
 
         prompt = tuple(local.prompt(task.messages))
         return retraced(local, prompt, grammar, form, seed=seed, temperature=settings.temperature)
+
+
+def _form(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"name": "reply", "schema": schema, "strict": True}}
 
 
 def _client(local: bool) -> httpx2.Client:

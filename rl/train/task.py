@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from warpsmith.agents.llm.records import Message
 from warpsmith.agents.local.decisions import Decisions
@@ -52,6 +52,30 @@ class Task(Protocol):
         """One for each reply, in order. An exception ends the training: what fails on the way is a `Scored` without
         a reward."""
 
+
+@runtime_checkable
+class Team(Protocol):
+    """Questions whose replies make one candidate together: a joint round, in which no role knows what the others say.
+    It is scored as a whole, and the replies of each role are a group of their own."""
+
+    @property
+    def name(self) -> str:
+        """Unique among the tasks of a training."""
+
+    @property
+    def roles(self) -> Sequence[Task]:
+        """A question for each role. They are scored together, not by their own `score`."""
+
+    def score(self, replies: Sequence[tuple[str, ...]]) -> Sequence[Scored]:
+        """One for each, in order; of a reply the texts of all roles. As `Task.score`."""
+
+    def credit(self, replies: Sequence[tuple[str, ...]], advantages: Sequence[float]) -> Sequence[Sequence[float]]:
+        """[replies][roles]: what each role earns of a reply's advantage. Members of one group, those alone that have a
+        reward."""
+
+
+Asked = Task | Team
+"""What a group answers."""
 
 Advantages = Callable[[Sequence[Scored]], Sequence[float]]
 """The members of a group that have a reward -> their advantages. All zeros: the group teaches nothing."""

@@ -35,7 +35,7 @@ from warpsmith.rl.train.policy import Policy, load_policy
 from warpsmith.rl.train.ranks import Ranks, Shard
 from warpsmith.rl.train.sampler import Source
 from warpsmith.rl.train.settings import TrainSettings
-from warpsmith.rl.train.task import Batch, Sample, Task
+from warpsmith.rl.train.task import Asked, Batch, Sample
 from warpsmith.rl.train.watch import Watch
 
 log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ def train(
     source: Source,
     folder: Path,
     *,
-    held_out: Sequence[Task] = (),
+    held_out: Sequence[Asked] = (),
     heard: Callable[[int, dict[str, float]], None] = lambda step, figures: None,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> Trained:
@@ -77,7 +77,7 @@ def train(
 class Trainer:
     """One training."""
 
-    def __init__(self, settings: TrainSettings, source: Source, folder: Path, held_out: Sequence[Task] = ()) -> None:
+    def __init__(self, settings: TrainSettings, source: Source, folder: Path, held_out: Sequence[Asked] = ()) -> None:
         torch.manual_seed(settings.seed)
         self.ranks = Ranks.of_environment(settings.model.device)
         if self.ranks.device is not None:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from warpsmith.kernels.errors import DeviceLost, EnvironmentError_
-from warpsmith.kernels.records import CompileReport, Failure, KernelStep, LaunchPlan, LibraryStep
+from warpsmith.kernels.records import CompileReport, Failure, LaunchPlan
 from warpsmith.sandbox import process
 from warpsmith.sandbox.backend import (
     SCRATCH_DTYPES,
@@ -24,13 +24,14 @@ from warpsmith.sandbox.backend import (
     with_views,
 )
 from warpsmith.sandbox.cuda import driver as cuda
-from warpsmith.sandbox.cuda.arguments import ArgumentError, Parameter, entry_parameters, pack, parameter_array
+from warpsmith.sandbox.cuda.arguments import ArgumentError, Parameter, entry_parameters
 from warpsmith.sandbox.cuda.bound import Bound, Launch, LaunchFailed, LaunchRefused
 from warpsmith.sandbox.cuda.deadline import launch_timeout_s as usual_timeout_s
 from warpsmith.sandbox.cuda.health import Health
+from warpsmith.sandbox.cuda.kernels import Kernels
 from warpsmith.sandbox.cuda.left_outputs import LeftOutputs, left_outputs
 from warpsmith.sandbox.cuda.leftovers import Leftovers
-from warpsmith.sandbox.cuda.library import LibraryError, library_call, library_result
+from warpsmith.sandbox.cuda.library import LibraryError, library_result
 from warpsmith.sandbox.cuda.memory import hold_to_limit
 from warpsmith.sandbox.cuda.recording import Recording, Replayed, key_of
 from warpsmith.sandbox.cuda.scrub import Scrubber
@@ -40,7 +41,6 @@ from warpsmith.sandbox.results import Results, result_names
 _torch_cuda: Any = torch.cuda
 """Not every release of torch types its streams and events."""
 
-_MOST = 2**31 - 1
 _MOST_BYTES = 1 << 48
 """No device's memory is larger, and torch refuses what does not fit 64 bits in other words."""
 
@@ -169,9 +169,7 @@ class LoadedCuda:
         self.plan = plan
         self._failure = failure
         self.variables = variables
-        self._module = module
-        self._parameters = parameters
-        self._functions: dict[str, Any] = {}
+        self._kernels = Kernels(backend.driver, backend.stream, module, parameters, plan)
         self._scratch: dict[str, torch.Tensor] = {}
         self._own = [name for name in plan.buffers if name not in result_names(plan)]
         self._prepared: dict[str, torch.Tensor] = {}
@@ -293,66 +291,14 @@ class LoadedCuda:
         except ValueError as error:
             raise LaunchRefused(str(error), "arguments") from error
         zeroed = [name for name, buffer in self.plan.buffers.items() if buffer.init == "zero"]
-        prepare = [self._launcher(step, values) for step in self.plan.prepare]
+        prepare = [self._kernels.launcher(step, values) for step in self.plan.prepare]
         steps: list[Launch] = [self._bytes_of(name).zero_ for name in zeroed]
         left = LeftOutputs(left_outputs(self.plan), values)
         steps += Results(self.plan).launches(
-            self.plan.steps, left.binding(self._launcher),
+            self.plan.steps, left.binding(self._kernels.launcher),
             lambda step, there, like: library_result(step, {**values, **there}, like),
         )  # fmt: skip
         return Bound(prepare, steps, left.deliver)
-
-    def _launcher(self, step: KernelStep | LibraryStep, values: Mapping[str, Argument]) -> Launch:
-        if isinstance(step, LibraryStep):
-            return library_call(step, values)
-        if min(*step.grid, *step.block, *step.cluster) < 1 or step.shared_bytes < 0:
-            raise LaunchRefused(f"{step.kernel}: grid, block and cluster sizes start at 1", "launch_config")
-        if max(*step.grid, *step.block, *step.cluster, step.shared_bytes) > _MOST:
-            # A larger one would be cut to 32 bits on its way to the driver.
-            raise LaunchRefused(f"{step.kernel}: no size of a launch is above {_MOST}", "launch_config")
-        if step.kernel not in self._parameters:
-            raise LaunchRefused(f"the module has no kernel {step.kernel!r}", "no_entry")
-        function = self._function(step)
-        packed = pack(step.args, self._parameters[step.kernel], values)
-        stream = self.backend.stream.cuda_stream
-        if step.cluster == (1, 1, 1) and not step.cooperative:
-            handle = _cupy_stream(stream)
-
-            def run() -> None:
-                function(step.grid, step.block, packed, step.shared_bytes, handle)
-
-            return run
-        addresses, cells = parameter_array(packed)
-        config = cuda.launch_config(
-            grid=step.grid, block=step.block, cluster=step.cluster, shared_bytes=step.shared_bytes,
-            stream=stream, cooperative=step.cooperative,
-        )  # fmt: skip
-
-        driver = self.backend.driver
-
-        def run_extended(keep: object = cells) -> None:
-            driver.launch(function.ptr, config, addresses)
-
-        return run_extended
-
-    def _function(self, step: KernelStep) -> Any:
-        """The kernel's handle, with the attributes set that this step needs, and others of its kernel."""
-        if step.kernel not in self._functions:
-            self._functions[step.kernel] = self._module.get_function(step.kernel)
-        function = self._functions[step.kernel]
-        set_function = self.backend.driver.set_function
-        try:
-            kind = "shared_memory"
-            if step.shared_bytes:
-                most = max(one.shared_bytes for one in self.plan.launches_of(step.kernel))
-                set_function(function.ptr, cuda.FUNC_MAX_DYNAMIC_SHARED, most)
-            kind = "cluster"
-            if step.cluster[0] * step.cluster[1] * step.cluster[2] > 8:
-                set_function(function.ptr, cuda.FUNC_NON_PORTABLE_CLUSTER, 1)
-        except cuda.DriverError as error:
-            what = f"{step.kernel}: {step.shared_bytes} bytes of shared memory, cluster {step.cluster}"
-            raise LaunchRefused(f"{what}: {error}", kind) from None
-        return function
 
     def _bytes_of(self, name: str) -> torch.Tensor:
         if name not in self._scratch:
@@ -368,25 +314,6 @@ class LoadedCuda:
     def _tensor_of(self, name: str) -> torch.Tensor:
         buffer = self.plan.buffers[name]
         return self._bytes_of(name).view(_dtype(buffer.dtype)).view(buffer.shape)
-
-
-class _StreamHandle:
-    """A stream of torch as cupy's stream protocol sees it."""
-
-    def __init__(self, pointer: int) -> None:
-        self.ptr = pointer
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return 0, self.ptr
-
-
-def _cupy_stream(pointer: int) -> Any:
-    """cupy's view of a stream that it does not own (cupy 14 renamed the way to make one)."""
-    from cupy.cuda import stream
-
-    if hasattr(stream.Stream, "from_external"):
-        return stream.Stream.from_external(_StreamHandle(pointer))
-    return stream.ExternalStream(pointer)
 
 
 def _dtype(name: str) -> torch.dtype:

@@ -9,11 +9,13 @@ from typing import Any, TypeVar
 
 import torch
 
-from warpsmith.sandbox.cuda.memory import at_most
+from warpsmith.sandbox.cuda.memory import at_most, free_bytes
 
 Found = TypeVar("Found")
-LEAST_WORKSPACE = 256 << 20
+LEAST_WORKSPACE = 64 << 20
 """Bytes that the algorithms of a convolution may take however little room there is: most take none or some MB."""
+_WIDER = 4
+"""Where none works within some room, so many times as much is tried."""
 _room: Callable[[], int | None] | None = None
 _tried: set[Hashable] = set()
 """Convolutions whose algorithms torch knows in this process."""
@@ -32,7 +34,8 @@ def benchmarked(call: Callable[[], Found], what: Hashable = None, result_bytes: 
     torch remembers one algorithm a thread and convolution, whichever way it was found, so that what calls with the flag
     and what calls without it would share the first one's: here such calls have a thread to themselves, and eager keeps
     what its heuristics name. At the first call for `what` (operator, shapes, strides, types) algorithms are tried,
-    within what `leave_room` says and the result takes; without it, within all that there is.
+    within what `leave_room` says and the result takes, or several times that where cuDNN finds none there; without it,
+    within all that there is.
     """
     if not torch.cuda.is_available() or not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return call()
@@ -61,11 +64,13 @@ def _under_flag(stream: Any, call: Callable[[], Found], more: int | None) -> Fou
 
 
 def _within(more: int, call: Callable[[], Found]) -> Found:
-    """The call with so many bytes more; without a bound where nothing works within them."""
-    try:
-        with at_most(more):
-            return call()
-    except RuntimeError:
-        pass
-    # Outside the handler: the traceback would hold on to the tensors of the attempt.
+    """The call with so many bytes more; where nothing works within them, with several times as many, and at last
+    with all that there is, which tells what is wrong."""
+    while more < free_bytes():
+        try:
+            with at_most(more):
+                return call()
+        except RuntimeError:
+            # The traceback would hold on to the tensors of the attempt: the next one is outside of this handler.
+            more *= _WIDER
     return call()

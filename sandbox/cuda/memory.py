@@ -10,6 +10,10 @@ import torch
 from warpsmith.kernels.environment import positive_number
 
 VARIABLE = "WARPSMITH_GPU_MEMORY_GB"
+NO_ENGINE = "unable to find an engine"
+"""What torch says where none of cuDNN's algorithms runs, be it that no workspace is to be had."""
+_limits: list[int] = []
+"""Bytes that the allocator may reserve, within the blocks of `at_most` that are entered."""
 _LEAST_GB = 0.5
 """CUDA's own context and the overwriting of caches need some hundred MB."""
 
@@ -37,6 +41,11 @@ def free_bytes() -> int:
     return int(outside + reserved - torch.cuda.memory_allocated())
 
 
+def limited() -> bool:
+    """Whether `at_most` is entered."""
+    return bool(_limits)
+
+
 def hold_to_limit(device: torch.device) -> None:
     """Makes torch's allocator fail beyond the limit, as it would on a card of that size."""
     limit = limit_bytes()
@@ -47,15 +56,25 @@ def hold_to_limit(device: torch.device) -> None:
 
 @contextmanager
 def at_most(more: int) -> Iterator[None]:
-    """Inside, torch's allocator of the current device fails beyond so many bytes more than are live now. What it keeps
-    unused goes back to the device first."""
+    """Inside, torch's allocator of the current device fails beyond so many bytes more than are live now, or beyond what
+    an outer one allows; that cuDNN finds no algorithm then is want of memory as well. What the allocator keeps unused
+    goes back to the device first where it would be handed out past that."""
     device = torch.device("cuda", torch.cuda.current_device())
     whole = int(torch.cuda.get_device_properties(device).total_memory)
-    usual = total_bytes(device)
-    torch.cuda.empty_cache()
-    most = min(usual, torch.cuda.memory_reserved(device) + more)
-    torch.cuda.set_per_process_memory_fraction(most / whole, device)
+    usual = _limits[-1] if _limits else total_bytes(device)
+    wanted = torch.cuda.memory_allocated(device) + more
+    if torch.cuda.memory_reserved(device) > wanted:
+        torch.cuda.empty_cache()
+    # The limit is on what is reserved: blocks that something lives in stay so, and nothing is handed out beyond them.
+    most = min(usual, max(wanted, torch.cuda.memory_reserved(device)))
+    _limits.append(most)
+    torch.cuda.set_per_process_memory_fraction(min(1.0, most / whole), device)
     try:
         yield
+    except RuntimeError as error:
+        if NO_ENGINE in str(error):
+            raise torch.OutOfMemoryError(f"out of memory: {most} bytes allowed") from error
+        raise
     finally:
-        torch.cuda.set_per_process_memory_fraction(usual / whole, device)
+        _limits.pop()
+        torch.cuda.set_per_process_memory_fraction(min(1.0, usual / whole), device)

@@ -9,6 +9,7 @@ from support.tracked import Tracked
 from torch.nn import functional as F
 
 from warpsmith.kernels.errors import OutOfMemory, UserError
+from warpsmith.kernels.records import LaunchPlan, LibraryStep
 from warpsmith.sandbox import worker
 from warpsmith.sandbox.scripted import ScriptedBackend
 from warpsmith.tools.measurement.contenders import stage_for
@@ -33,6 +34,8 @@ def get_init_inputs():
 """
 SMALL_CARD = 22.35 / 12
 """What torch may hold of a card of 24 GB, in peaks of eager on 6 GiB of log-softmax."""
+MIDDLING = 22.35 / 8
+"""The same on 4 GiB of a batch norm, whose rows are not independent."""
 _SCALE = 1 << 12
 """So much smaller than those 12 GiB are eager's peaks here, about."""
 
@@ -81,7 +84,7 @@ CASES = {
         "x @ y", "torch.rand(704, 704), torch.rand(704, 704)", lambda x, y, out: torch.mm(x, y, out=out), "x, y"
     ),
     "statistics over the batch": Case(
-        "F.batch_norm(x, None, None, training=True)", "torch.rand(8, 16, 64, 64)", normalised
+        "F.batch_norm(x, None, None, training=True)", "torch.rand(8, 16, 64, 64)", normalised, limit=MIDDLING
     ),
     "one number": Case("F.mse_loss(x, y)", "torch.rand(rows, dim), torch.rand(rows, dim)", mean_square, "x, y"),
     "convolution": Case(
@@ -95,6 +98,16 @@ CASES = {
     ),
     "positions": Case("x.argmax(1)", "torch.rand(rows, dim)", lambda x, out: torch.argmax(x, 1, out=out)),
     "columns": Case("(x * 2).t()", "torch.rand(704, 704)", lambda x, out: torch.mul(x, 2, out=out.t())),
+    "few rows": Case(
+        "x.repeat(1, 3)", "torch.rand(8, 65536)", lambda x, out: torch.cat([x] * 3, 1, out=out),
+    ),
+    "a table that all rows need": Case(
+        "x @ y", "torch.rand(64, 8192), torch.rand(8192, 64)", lambda x, y, out: torch.mm(x, y, out=out), "x, y"
+    ),
+    "more in float64": Case(
+        "torch.stack([x, x.sin(), x.cos(), -x]).sum(0) if x.dtype == torch.float64 else x.sin().add_(x.cos())",
+        "torch.rand(rows, dim)", lambda x, out: torch.sin(x, out=out).add_(x.cos()),
+    ),
     "several inputs": Case(
         "x * y + z", ", ".join(["torch.rand(rows, dim)"] * 3),
         lambda x, y, z, out: torch.mul(x, y, out=out).add_(z), "x, y, z", limit=SMALL_CARD,
@@ -187,6 +200,42 @@ def test_places_of_timing_keep_to_the_bound(tmp_path, limit):
         inputs = session.input_set("shipped")
         assert stage_for(session, inputs, short=False).judged is inputs.inputs
     assert counted.failed == 0
+
+
+def test_places_of_timing_leave_room_for_the_run_of_a_baseline(tmp_path):
+    case = CASES["rows"]
+    loaded = made(tmp_path, case)
+    with Tracked() as counted, budgeted("cpu", scaled(counted)):
+        session = Session(loaded, ScriptedBackend({}), 1 << 40)
+        inputs = session.input_set("shipped")
+        usual = stage_for(session, inputs, short=False)
+        # Several tensors for one of eager, as torch.compile takes for a scan.
+        session.runs["compile"] = 15 * 64 * 8192
+        assert stage_for(session, inputs, short=False) is usual
+        del usual
+        stage = stage_for(session, inputs, short=False, beside=["compile"])
+        assert stage.in_place
+        assert counted.held() + session.runs["compile"] <= session.memory.bound
+        assert stage_for(session, inputs, short=False, beside=["compile"]) is stage
+        assert stage_for(session, inputs, short=False) is stage
+
+
+def test_a_run_of_calls_of_libraries_is_measured_once(tmp_path):
+    loaded = made(tmp_path, CASES["rows"])
+    with Tracked() as counted, budgeted("cpu", scaled(counted)):
+        session = Session(loaded, ScriptedBackend({}), 1 << 40)
+        session.input_set("shipped")
+        plan = LaunchPlan(steps=(LibraryStep(library="log_softmax", args=("in0", {"i32": 1}), out="out0"),))
+        session.expect(plan)
+        assert session.scratch_bytes == 0
+        for size in (1 << 20, 1 << 22):
+            with session.running():
+                torch.empty(size, dtype=torch.uint8)
+        assert session.scratch_bytes == 1 << 20
+        session.expect(plan)
+        assert session.scratch_bytes == 1 << 20
+        session.expect(problems.plan("in0", "out0"))
+        assert session.scratch_bytes == 0
 
 
 def test_inputs_for_which_memory_is_short_are_drawn_again_in_place_of_what_is_kept(tmp_path):

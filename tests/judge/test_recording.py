@@ -3,11 +3,16 @@ replays by running the steps again."""
 
 from __future__ import annotations
 
+import gc
+import weakref
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from warpsmith.kernels.records import Buffer, Failure, LaunchPlan, LibraryStep, Outcome, VerifyReport
 from warpsmith.sandbox.backend import with_views
+from warpsmith.sandbox.cuda.backend import LoadedCuda
 from warpsmith.sandbox.cuda.bound import Bound, LaunchFailed, LaunchRefused
 from warpsmith.sandbox.cuda.library import LibraryError, library_call
 from warpsmith.sandbox.cuda.recording import Fixed, Recording, Replayed, key_of
@@ -166,3 +171,19 @@ def test_the_slot_that_asked_for_a_recording_is_at_fault_where_there_is_one():
     for slots, slot in (({"launch": "graph"}, "launch"), ({}, None)):
         found = verified(Outcome(candidate="c", problem_hash="p", status="ok", slots=slots), verdict, (), "screen")
         assert (found.status, found.failure.slot) == ("launch_error", slot)
+
+
+def test_a_candidate_that_nobody_needs_gives_its_memory_back_at_once():
+    """Where its steps hold on to it, that is when Python looks for circles: after many others like it."""
+    plan = PLAN.model_copy(update={"buffers": {"t": Buffer(dtype="float32", shape=(4, 5), init="result")}})
+    device = SimpleNamespace(driver=None, stream=None, torch_device=torch.device("cpu"))
+    loaded = LoadedCuda(device, None, {}, plan, None)
+    loaded.bind(arguments())
+    held = [weakref.ref(one) for one in (loaded, loaded._recording.fixed["out0"]._memory)]
+    assert all(one() is not None for one in held)
+    gc.disable()
+    try:
+        del loaded
+        assert [one() for one in held] == [None, None]
+    finally:
+        gc.enable()

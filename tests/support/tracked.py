@@ -3,7 +3,9 @@ which an allocation fails."""
 
 from __future__ import annotations
 
+import contextlib
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -19,6 +21,9 @@ class Tracked(TorchDispatchMode):
         self.limit = limit
         self.failed = 0
         """Allocations beyond the limit."""
+        self.refused = 0
+        """Those beyond what `at_most` allows."""
+        self._most: int | None = None
         self._live: dict[int, int] = {}
         self._total = self._peak = 0
 
@@ -27,12 +32,15 @@ class Tracked(TorchDispatchMode):
         for leaf in pytree.tree_leaves(result):
             if isinstance(leaf, torch.Tensor) and leaf.device.type == "cpu":
                 self._note(leaf.untyped_storage())
-        if self.limit is not None and self._total > self.limit:
+        limits = [one for one in (self.limit, self._most) if one is not None]
+        if limits and self._total > min(limits):
             excess = self._total
             del result, leaf
             if self._total < excess:
-                self.failed += 1
-                raise torch.OutOfMemoryError(f"out of memory: {excess} bytes, {self.limit} allowed")
+                beyond = self.limit is not None and excess > self.limit
+                self.failed += beyond
+                self.refused += not beyond
+                raise torch.OutOfMemoryError(f"out of memory: {excess} bytes, {min(limits)} allowed")
         self._peak = max(self._peak, self._total)
         return result
 
@@ -61,3 +69,13 @@ class Tracked(TorchDispatchMode):
     def free(self) -> int:
         """Bytes up to the limit."""
         return max(0, (1 << 40 if self.limit is None else self.limit) - self._total)
+
+    @contextlib.contextmanager
+    def at_most(self, more: int) -> Iterator[None]:
+        """Inside, allocations beyond so many bytes more fail."""
+        before = self._most
+        self._most = self._total + more if before is None else min(before, self._total + more)
+        try:
+            yield
+        finally:
+            self._most = before

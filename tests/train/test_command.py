@@ -72,10 +72,23 @@ def test_a_model_learns_a_recorded_table_through_the_command_and_goes_on(tmp_pat
     assert "[rewards] differs" in other.stderr
 
 
+@pytest.mark.parametrize("credit", ["shared", "counterfactual"])
+def test_a_team_learns_a_recorded_table_in_joint_rounds(tmp_path: Path, written: Any, credit: str) -> None:
+    team = f'tables = ["table.csv"]\nagents = "team"\ncredit = "{credit}"\n'
+    path = written(tasks=team, held_out='tables = ["table.csv"]\nagents = "team"\n')
+    assert run_train(TrainCommand(config=path, out=tmp_path / "runs"), QuietDisplay()) == 0
+    (folder,) = (tmp_path / "runs").iterdir()
+    found = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    first, last = [line["eval/percentile"] for line in found if "eval/percentile" in line]
+    assert last >= first + 0.2
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [
         ({"top": "learning = 1\n"}, "learning"),
+        ({"tasks": 'tables = ["table.csv"]\ncredit = "counterfactual"\n'}, 'agents = "team"'),
+        ({"tasks": 'tables = ["table.csv"]\ncode = true\n'}, "roles write code alone"),
         ({"tasks": 'tabels = ["table.csv"]\n'}, "tasks.tabels"),
         ({"tasks": ""}, "nothing to train on"),
         ({"tasks": 'tables = ["nowhere"]\n'}, "nowhere"),

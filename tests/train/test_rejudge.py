@@ -24,7 +24,8 @@ from warpsmith.app.training.judges import Judges
 from warpsmith.kernels.device import model_for
 from warpsmith.kernels.records import Candidate, Outcome
 from warpsmith.rl.rewards.settings import RewardSettings
-from warpsmith.rl.tasks.live import LiveProblem, ProblemTask
+from warpsmith.rl.tasks.ground import RoleTask
+from warpsmith.rl.tasks.live import LiveProblem
 from warpsmith.rl.tasks.scoring import INCORRECT, ranked_within
 from warpsmith.rl.train.rejudge import MOST, Group, HackWatch
 from warpsmith.rl.train.sampler import LiveTasks
@@ -65,7 +66,7 @@ def wrong(slot: str, value: Any, **more: Any) -> PlantedFailure:
     return PlantedFailure(slot, value, **(usual | more))
 
 
-def memory(made: LiveProblem) -> ProblemTask:
+def memory(made: LiveProblem) -> RoleTask:
     (task,) = [one for one in made.tasks("roles", RESOURCES, 0) if one.question.role == "memory"]
     return task
 
@@ -143,7 +144,7 @@ def test_a_second_verdict_is_of_a_fresh_session_and_the_hole_is_kept_on_the_disk
         return PassesOnce(evaluator, planted, seen)
 
     with Judges(tmp_path, REWARDS, 0, QuietDisplay(), through) as judges:
-        made = judges.tasks(found, section)[0].problem
+        made = judges.tasks(found, section)[0].ground
         planted += [wrong(slot.name, made.base[slot.name]) for slot in made.spec.choice_slots]
         ((first, again),) = made.again([made.base]) or []
         assert made.outcomes([made.base])[0].status == "wrong"

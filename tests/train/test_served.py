@@ -137,7 +137,7 @@ def test_a_reply_in_another_order_or_spacing_is_the_same_and_others_are_none() -
         ),
         ({"adapters": {}, "dialect": Dialect(json_schema=400)}, {}, EnvironmentError_, "not supported"),
         ({"adapters": {}}, {"explore": 0.1}, UserError, "explore = 0"),
-        ({"adapters": {}}, {"task": Wordy()}, UserError, "blocks of code"),
+        ({"adapters": {}}, {"task": Wordy()}, EnvironmentError_, "holds no reply to its form"),
         ({"adapters": {}}, {"lora": None}, UserError, r"\[model\.lora\]"),
     ],
 )
@@ -151,6 +151,37 @@ def test_what_a_server_cannot_do_is_told(
         sampling = SamplingSettings(explore=more.get("explore", 0.0))
         with pytest.raises(error, match=words):
             writer(policy, [(more.get("task", ToyTask()), 0)], sampling, lambda: None)
+
+
+def test_blocks_of_code_come_as_the_model_writes_them(policy: Policy, tmp_path: Path) -> None:
+    """No server holds fences to a form: what was asked for in words is read, and traced token by token."""
+    values = {name: options[0] for name, options in LEGAL.items()}
+    fields = json.dumps({"why": "so", **values}, indent=1)
+    body = "float x = 1;\nreturn x;"
+    told = [
+        f"```json\n{fields}\n```\n```cuda body\n{body}\n```\n",
+        f"Here it is.\n{fields}\n```cuda\n{body}\n```",
+        fields,
+        f"```cuda body\n{body}\n```",
+    ]
+    turns = iter(told)
+    sampling = SamplingSettings(text=6, lines=40)
+    with ScriptedServer(player=lambda incoming: Turn(prose=next(turns)), adapters={}) as server:
+        writer = Served(server.base_url, tmp_path, requests=1)
+        found = writer(policy, [(Wordy(), seed) for seed in range(4)], sampling, lambda: None)
+        assert all("response_format" not in one.body for one in server.requests)
+    fenced, worded, empty, none = found
+    assert none is None, "a reply without its object is none"
+    line = json.dumps({"why": "so", **values})
+    for one in (fenced, worded):
+        assert one is not None
+        assert one.text == f"{line}\n```cuda body\n{body}\n```"
+        code = [span for span in one.decisions.spans if span.kind == "code"]
+        drawn = [at for span in code for at in range(span.start, span.stop) if not one.decisions.forced[at]]
+        assert len(drawn) > 5, "every token of the code is a decision"
+        assert all(one.decisions.logprobs[at] < 0 for at in drawn)
+    assert empty is not None
+    assert empty.text == f"{line}\n```cuda body\n\n```"
 
 
 def test_a_server_that_is_gone_is_told(policy: Policy, tmp_path: Path) -> None:

@@ -22,7 +22,8 @@ from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.records import Candidate, Outcome
 from warpsmith.rl.rewards.settings import RewardSettings
 from warpsmith.rl.tasks.collected import as_earned, collected
-from warpsmith.rl.tasks.live import Judge, LiveProblem, ProblemTask
+from warpsmith.rl.tasks.ground import RoleTask
+from warpsmith.rl.tasks.live import Judge, LiveProblem
 from warpsmith.rl.tasks.recorded import TableTask
 from warpsmith.rl.tasks.scoring import INCORRECT, ranked_within
 from warpsmith.rl.train.policy import load_policy
@@ -79,7 +80,7 @@ def judge_of(**more: Any) -> tuple[Judge, list[Candidate]]:
     return judge, asked
 
 
-def replies_of(task: ProblemTask) -> list[str]:
+def replies_of(task: RoleTask) -> list[str]:
     """Every reply that the task's schema allows, at most 60 of them."""
     fields = {name: one["enum"] for name, one in task.schema["properties"].items() if name != "why"}
     every = (said(**dict(zip(fields, chosen, strict=True))) for chosen in itertools.product(*fields.values()))

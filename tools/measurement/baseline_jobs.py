@@ -108,7 +108,9 @@ def _timed(session: Session, inputs: InputSet, mode: str) -> Timed:
     pair = [contender] if mode == EAGER else [contender, eager]
     # One turn a mode: others time theirs in between.
     with session.alone():
-        sampler = Sampler(session.cuda(), pair, stage_for(session, inputs, short=False), health=session.cuda().health)
+        stage = stage_for(session, inputs, short=False, beside=[mode])
+        sampler = Sampler(session.cuda(), pair, stage, health=session.cuda().health)
+        del stage
         failure = _sampled(session, inputs, sampler)
     samples = sampler.samples
     if failure is not None or not samples.get(mode):
@@ -134,7 +136,7 @@ def _sampled(session: Session, inputs: InputSet, sampler: Sampler) -> Failure | 
     if isinstance(shortest, Failure):
         return shortest
     if shortest < SHORT_US:
-        stage = stage_for(session, inputs, short=True)
+        stage = stage_for(session, inputs, short=True, beside=list(sampler.samples))
         if len(stage.places) > 1:
             sampler.use_graphs(stage)
     deadline = time.perf_counter() + _ROUNDS_S

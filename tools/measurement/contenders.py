@@ -28,8 +28,12 @@ from warpsmith.tools.measurement.stage import (
 )
 from warpsmith.tools.verification import oracle
 from warpsmith.tools.verification.input_sets import InputSet
+from warpsmith.tools.verification.instances import bytes_of
 from warpsmith.tools.verification.session import Session
 
+_UNKNOWN_RUN = 4
+"""Peaks of eager that a baseline nobody has measured may take beside its inputs, where there is as much to be had."""
+_WARM_RUNS = 3
 Run = Callable[[int], object]
 """Enqueues the work on the inputs of one place, on the current stream."""
 
@@ -51,9 +55,10 @@ class Contender:
     """What its runs have done beside memory of its own, if anything."""
 
 
-def stage_for(session: Session, inputs: InputSet, *, short: bool) -> Stage:
-    """The session's stage for short kernels (many places for a graph) or for others (one place)."""
-    given = sum(value.nbytes for value in inputs.inputs if isinstance(value, torch.Tensor))
+def stage_for(session: Session, inputs: InputSet, *, short: bool, beside: Sequence[str] = ()) -> Stage:
+    """The session's stage for short kernels (many places for a graph) or for others (one place), with room for runs of
+    the baselines `beside`."""
+    given = sum(value.nbytes for value in _tensors(inputs.inputs))
     size = given + sum(layout.bytes for layout in inputs.layouts)
     # What was set up with other contents says nothing about these: outputs are held against these references.
     for number in [number for number, stage in session.stages.items() if stage.judged is not inputs.inputs]:
@@ -62,16 +67,17 @@ def stage_for(session: Session, inputs: InputSet, *, short: bool) -> Stage:
     if short and many is not None:
         return many
     places = _many_places(session, size) if short else 1
-    if places in session.stages:
-        return session.stages[places]
     backend = session.backend
     assert isinstance(backend, Cleaner)
-    # A run of eager, or of what stands for it, has to fit beside the stage, and a candidate's scratch.
-    beside = max(0, (session.memory.eager_bytes or 0) - given) + session.scratch_bytes
-    beside += flush_bytes(backend.torch_device)
-    session.make_room(places * size + beside, timed=inputs)
-    room = _room(session) - beside
-    tensors = places * (sum(isinstance(one, torch.Tensor) for one in inputs.inputs) + len(inputs.layouts))
+    # The largest run has to fit beside the stage, and a candidate's scratch.
+    needed = session.run_bytes(given, beside) + session.scratch_bytes
+    if places in session.stages and session.stages[places].beside >= needed:
+        return session.stages[places]
+    session.stages.pop(places, None)
+    flush = flush_bytes(backend.torch_device)
+    session.make_room(places * size + needed + flush, timed=inputs)
+    room = _room(session) - needed - flush
+    tensors = places * (len(_tensors(inputs.inputs)) + len(inputs.layouts))
     slack = slack_for(tensors, room)
     room -= slack * (tensors + 1)
     count = max(MASTERS, places)
@@ -89,6 +95,7 @@ def stage_for(session: Session, inputs: InputSet, *, short: bool) -> Stage:
         # There was room in all, but not in one piece.
         session.release()
         made = Stage(backend, [inputs.inputs], inputs.layouts, places, in_place=True, slack=slack)
+    made.beside = needed
     session.stages[places] = made
     return made
 
@@ -169,10 +176,28 @@ def _module(session: Session, inputs: InputSet, name: str, arguments: Any) -> An
     if name == "eager":
         return inputs.instance.module
     if name not in session.compiled:
-        # Its outputs, and where it replays a graph, inputs and outputs of its own.
-        session.make_room(2 * (session.memory.eager_bytes or 0))
-        session.compiled[name] = _compiled_quietly(session, inputs, name, arguments)
+        # Its outputs, and where it replays a graph, inputs and outputs of its own; how much else nobody knows.
+        session.make_room(_UNKNOWN_RUN * (session.memory.eager_bytes or 0), timed=inputs)
+        session.compiled[name] = _measured(session, inputs, name, arguments)
     return session.compiled[name]
+
+
+def _measured(session: Session, inputs: InputSet, name: str, arguments: Any) -> Any:
+    """The module under a mode of torch.compile; notes what it takes."""
+    own = bytes_of([*inputs.instance.parameters.values(), *_tensors(inputs.inputs)])
+    with session.memory.run() as taken:
+        made = _compiled_quietly(session, inputs, name, arguments)
+    if not isinstance(made, str):
+        session.baseline_peaks[name] = own + taken.bytes
+        with session.alone(shared=True), session.memory.run() as taken:
+            refused = _warmed(made, arguments, 1)
+        session.runs[name] = taken.bytes
+        made = refused or made
+    return made
+
+
+def _tensors(values: Sequence[Any]) -> list[torch.Tensor]:
+    return [value for value in values if isinstance(value, torch.Tensor)]
 
 
 def _compiled_quietly(session: Session, inputs: InputSet, name: str, arguments: Any) -> Any:
@@ -191,15 +216,20 @@ def compiled(module: torch.nn.Module, name: str, arguments: Any, gate: Gate | No
     """The module under a mode of torch.compile, warmed up, or the reason why there is none. With `gate`, compiled while
     others time something: its runs wait for their turn on the device."""
     mode = "default" if name == "compile" else name
+    made = torch.compile(module, backend=in_turns(mode, gate)) if gate else torch.compile(module, mode=mode)
+    return _warmed(made, arguments, _WARM_RUNS) or made
+
+
+def _warmed(module: Any, arguments: Any, runs: int) -> str | None:
+    """Runs a compiled module so many times and waits; what went wrong, if anything did."""
     try:
-        made = torch.compile(module, backend=in_turns(mode, gate)) if gate else torch.compile(module, mode=mode)
         with torch.no_grad():
-            for _ in range(3):
-                made(*arguments)
+            for _ in range(runs):
+                module(*arguments)
         torch.cuda.synchronize()
     except Exception as error:
         if oracle.is_out_of_memory(error):
             torch.cuda.empty_cache()
         lines = str(error).strip().splitlines() or [type(error).__name__]
         return f"torch.compile failed: {lines[0][:200]}"
-    return made
+    return None

@@ -27,6 +27,9 @@ _LEAST_SLACK = 8 * _ALIGN
 _SLACK_SHARE = 16
 _FLUSH_OVER_L2 = 3
 _MIN_FLUSH_BYTES = 64 << 20
+_READS = 5
+"""Times that the older part is read: once would do for L2, but launches are queued behind this, and a run of many steps
+needs a quarter of a millisecond for that."""
 _chance = random.SystemRandom()
 
 
@@ -115,6 +118,8 @@ class Stage:
         be displaced, a multiple of 512."""
         device = backend.torch_device
         self.in_place = in_place
+        self.beside = 0
+        """Bytes that were left for runs when it was made."""
         self.judged = masters[0]
         """The contents whose references are known."""
         self.backend = backend
@@ -127,7 +132,7 @@ class Stage:
         self.outputs = [GuardedOutputs(layouts, device, slack=slack) for _ in range(places)]
         self._shift, self._slack = 0, slack
         self._flush = torch.zeros(flush_bytes(device) // 4, dtype=torch.int32, device=device)
-        self._sink = torch.zeros((), dtype=torch.int64, device=device)
+        self._sink = torch.zeros((), dtype=torch.int32, device=device)
         self.restore()
 
     @property
@@ -169,9 +174,11 @@ class Stage:
 
     def _sweep(self) -> None:
         """Writes more than L2 holds, then reads the older part, so that no dirty lines are left to be
-        written back within the window."""
+        written back within the window. By its largest element, as a sum of integers would be one of a copy in int64:
+        three times the memory, and dirty lines once more."""
         self._flush.add_(1)
-        torch.sum(self._flush[: self._flush.numel() // 3 * 2], 0, out=self._sink)
+        for _ in range(_READS):
+            torch.amax(self._flush[: self._flush.numel() // 3 * 2], 0, out=self._sink)
 
 
 def slack_for(tensors: int, free_bytes: int) -> int:
@@ -183,7 +190,7 @@ def slack_for(tensors: int, free_bytes: int) -> int:
 def flush_bytes(device: torch.device) -> int:
     """What is written to fill L2 with something else."""
     if device.type != "cuda":
-        return 4
+        return 12
     return max(_MIN_FLUSH_BYTES, _FLUSH_OVER_L2 * int(torch.cuda.get_device_properties(device).L2_cache_size))
 
 

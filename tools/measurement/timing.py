@@ -86,6 +86,8 @@ class Samples(Record):
     """Of compiled baselines: the rms error of their outputs in units of eager's."""
     judge_peak_bytes: int | None = None
     """The most memory of the device that this process has held since it took up the problem."""
+    baseline_peak_bytes: dict[str, int] = Field(default_factory=dict)
+    """Of compiled baselines: the most that compiling and running it holds, alone with weights and inputs."""
 
 
 def run_job(payload: Mapping[str, Any]) -> dict[str, Any]:
@@ -119,7 +121,7 @@ def time_candidate(session: Session, plan: LaunchPlan, report: CompileReport, re
         errors = baseline_errors(session, inputs, request.baselines)
         baselines_s = time.perf_counter() - session.waited_s - before
     with session.alone():
-        stage = stage_for(session, inputs, short=False)
+        stage = stage_for(session, inputs, short=False, beside=[one.name for one in others])
         notes += [_IN_PLACE] if stage.in_place else []
         # Screening is no verdict: its last run is looked at, and no chance one beside it.
         checks = {} if request.level == "full" else {"checks": 0}
@@ -138,6 +140,7 @@ def time_candidate(session: Session, plan: LaunchPlan, report: CompileReport, re
         state=_state(sampler), null_test=session.null_test, overhead_us=overhead,
         seconds=time.perf_counter() - session.waited_s - began - baselines_s, baselines_s=baselines_s,
         baseline_errors=errors, judge_peak_bytes=session.memory.judge_bytes,
+        baseline_peak_bytes=dict(session.baseline_peaks) if session.memory.meter is not None else {},
     )  # fmt: skip
 
 
@@ -153,7 +156,7 @@ def _measure(
     if isinstance(shortest, Failure):
         return shortest, None
     if shortest < SHORT_US:
-        stage = stage_for(session, inputs, short=True)
+        stage = stage_for(session, inputs, short=True, beside=list(sampler.samples))
         if len(stage.places) > 1:
             sampler.use_graphs(stage)
     overhead = None

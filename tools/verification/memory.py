@@ -9,7 +9,7 @@ from typing import Protocol
 
 import torch
 
-from warpsmith.sandbox.cuda.memory import free_bytes
+from warpsmith.sandbox.cuda.memory import at_most, free_bytes
 
 TIMES_EAGER = 3
 """Bound on the peak of judging, in peaks of eager."""
@@ -38,6 +38,9 @@ class Meter(Protocol):
     def free(self) -> int:
         """Bytes that could still be had."""
 
+    def at_most(self, more: int) -> contextlib.AbstractContextManager[None]:
+        """Inside, to take more than so many bytes is refused as if there were none."""
+
 
 class CardMeter:
     """A GPU's memory as torch's allocator sees it."""
@@ -61,6 +64,18 @@ class CardMeter:
         """What the limit, or the card, leaves."""
         return free_bytes()
 
+    def at_most(self, more: int) -> contextlib.AbstractContextManager[None]:
+        """By torch's allocator, which libraries ask for their workspaces too."""
+        return at_most(more)
+
+
+@dataclass(slots=True)
+class Taken:
+    """What something has taken for itself."""
+
+    bytes: int = 0
+    """The most beside what was held before."""
+
 
 @dataclass(slots=True)
 class MemoryBudget:
@@ -71,13 +86,15 @@ class MemoryBudget:
     working_bytes: int = _WORKING
     eager_bytes: int | None = None
     """Eager's peak: weights, inputs, outputs and what lies between."""
+    wide_bytes: int = 0
+    """Of weights and inputs in float64 that every batch of a reference needs as a whole; 0 where none is had so."""
     _peak: int = 0
     _capacity: int = 0
     """Bytes that the process could hold when eager was measured."""
 
     def begin(self) -> None:
         """Another problem: its peaks are its own."""
-        self.eager_bytes, self._peak, self._capacity = None, 0, 0
+        self.eager_bytes, self.wide_bytes, self._peak, self._capacity = None, 0, 0, 0
         if self.meter is not None:
             self.meter.restart()
 
@@ -109,16 +126,37 @@ class MemoryBudget:
         return room is None or count <= room
 
     @contextlib.contextmanager
+    def within(self) -> Iterator[None]:
+        """Inside, what would go beyond the bound is refused as if memory were short: where it is not known beforehand
+        what a library takes, and there is a leaner way. Before eager was measured nothing is refused."""
+        room = None if self.bound is None else self.room()
+        with contextlib.nullcontext() if self.meter is None or room is None else self.meter.at_most(room):
+            yield
+
+    @contextlib.contextmanager
+    def run(self) -> Iterator[Taken]:
+        """Measures what is taken inside; known at the end."""
+        taken = Taken()
+        if self.meter is None:
+            yield taken
+            return
+        self._peak, before = max(self._peak, self.meter.peak()), self.meter.held()
+        self.meter.restart()
+        try:
+            yield taken
+        finally:
+            taken.bytes = max(0, self.meter.peak() - before)
+
+    @contextlib.contextmanager
     def eager(self, own_bytes: int) -> Iterator[None]:
         """Measures a run of eager inside; `own_bytes` are its weights and inputs, which are held already."""
         if self.meter is None:
             yield
             return
-        self._peak = max(self._peak, self.meter.peak())
-        before, self._capacity = self.meter.held(), self.meter.held() + self.meter.free()
-        self.meter.restart()
-        yield
-        self.eager_bytes = max(self.eager_bytes or 0, own_bytes + self.meter.peak() - before)
+        self._capacity = self.meter.held() + self.meter.free()
+        with self.run() as taken:
+            yield
+        self.eager_bytes = max(self.eager_bytes or 0, own_bytes + taken.bytes)
 
     @property
     def working(self) -> int:
@@ -126,7 +164,7 @@ class MemoryBudget:
         bound = self.bound
         if bound is None or self.eager_bytes is None:
             return self.working_bytes
-        spare = min(bound, self._capacity) - self.eager_bytes
+        spare = min(bound, self._capacity) - self.eager_bytes - self.wide_bytes
         usual = min(self.working_bytes, max(self.eager_bytes, self.working_bytes) // _SMALL_SHARE)
         return min(usual, max(spare // 4, self.working_bytes // _LEAST_SHARE))
 

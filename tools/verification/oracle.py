@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import gc
 from collections.abc import Sequence
@@ -14,7 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from warpsmith.kernels.errors import OutOfMemory, UserError
 from warpsmith.kernels.problem import Instance, Problem
-from warpsmith.tools.verification.batches import Rows, Rowwise, Run, batch_rows, find_split, upcast
+from warpsmith.sandbox.cuda.memory import NO_ENGINE, limited
+from warpsmith.tools.verification.batches import Rows, Rowwise, Run, batch_rows, bounded, find_split, upcast, wide_bytes
 from warpsmith.tools.verification.domains import computable
 from warpsmith.tools.verification.memory import MemoryBudget, budget_of
 from warpsmith.tools.verification.outputs import layout_of
@@ -97,7 +99,8 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an exception says that memory, the GPU's or the host's, did not suffice."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError, OutOfMemory)):
         return True
-    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    said = str(error) if isinstance(error, RuntimeError) else ""
+    return "can't allocate memory" in said or (limited() and NO_ENGINE in said)
 
 
 def pin_flags() -> None:
@@ -257,7 +260,9 @@ def reference64(
         if produced is not None and memory is not None and not memory.allows(2 * (memory.eager_bytes or 0)):
             produced.drop()
         try:
-            return _reference_on(instance, inputs, None)
+            # With another way at hand nothing is taken beyond the bound: float64 may go by other algorithms than eager.
+            with memory.within() if memory is not None and produced is not None else contextlib.nullcontext():
+                return _reference_on(instance, inputs, None)
         except Exception as error:
             if not is_out_of_memory(error) or (produced is None and not _elsewhere(on_cpu_at_need, inputs)):
                 raise
@@ -306,10 +311,12 @@ def _by_rows(
         return run
 
     try:
-        split = find_split(double(), inputs, produced)
+        split = find_split(bounded(double(), memory), inputs, produced)
         if split is None:
             return None
-        outputs = Rows(double, inputs, split, batch_rows(inputs, split, produced, memory)).outputs()
+        weights = (*instance.module.parameters(), *instance.module.buffers())
+        memory.wide_bytes = max(memory.wide_bytes, wide_bytes(weights) + wide_bytes(split.whole(inputs)))
+        outputs = Rows(double, inputs, split, batch_rows(inputs, split, produced, memory), memory).outputs()
     except Exception as error:
         if is_out_of_memory(error):
             return None

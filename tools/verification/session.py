@@ -7,14 +7,14 @@ import contextlib
 import importlib
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
 from warpsmith.kernels.problem import Problem, ProblemRef, load_ref
-from warpsmith.kernels.records import LaunchPlan, Speedup
+from warpsmith.kernels.records import LaunchPlan, LibraryStep, Speedup
 from warpsmith.sandbox import process
 from warpsmith.sandbox.backend import Backend, scratch_bytes
 from warpsmith.sandbox.cuda.benchmarked import leave_room
@@ -57,9 +57,16 @@ class Session:
     """Kept sets that some verdict has seen."""
     _outputs: tuple[GuardedOutputs, GuardedOutputs | None] | None = None
     scratch_bytes: int = 0
-    """What the candidate that is judged takes beside inputs and outputs."""
+    """What the candidate that is judged takes beside inputs and outputs: by its plan, or as measured."""
+    runs: dict[str, int] = field(default_factory=dict)
+    """Bytes that a run of a baseline takes beside its inputs, by name, once it was measured."""
+    baseline_peaks: dict[str, int] = field(default_factory=dict)
+    """The most that compiling a baseline and running it alone holds, weights and inputs included."""
     benchmarks: bool = False
     """Whether a library that the candidate calls times its algorithms first."""
+    _expected: LaunchPlan | None = None
+    _unmeasured: bool = False
+    """Whether the candidate takes more than its plan tells, and nothing else is known yet."""
     stages: dict[int, Stage] = field(default_factory=dict)
     """Where timed runs take place, by the number of places; made once for all candidates."""
     waited_s: float = 0.0
@@ -128,7 +135,8 @@ class Session:
         self._single = True
         once = sum(layout.bytes for layout in made.layouts)
         given = sum(value.nbytes for value in made.inputs if isinstance(value, torch.Tensor))
-        return name in self.names(level) and self.memory.allows(2 * once + given + self.memory.aside)
+        beside = max(given, self._wide_bytes)
+        return name in self.names(level) and self.memory.allows(2 * once + beside + self.memory.aside)
 
     def _made(self, kind: Kind) -> InputSet | None:
         """Makes a set; where memory is short, once more with everything given up that can be made again."""
@@ -166,10 +174,32 @@ class Session:
 
     def expect(self, plan: LaunchPlan) -> None:
         """The next candidate: what it takes beside inputs and outputs. A plan recorded as a graph works on copies of
-        both."""
+        both. What was measured of the one that was expected last stays known."""
+        if plan == self._expected:
+            return
+        self._expected = plan if self.memory.eager_bytes is not None else None
         given = (self.memory.eager_bytes or 0) - self.maker.instances.weight_bytes
         self.benchmarks = plan.benchmarks
+        self._unmeasured = any(isinstance(step, LibraryStep) for step in (*plan.prepare, *plan.steps))
         self.scratch_bytes = scratch_bytes(plan) + (max(0, given) if plan.graph else 0)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Around a run of the candidate. The first one of a plan with calls of libraries is measured: they take memory
+        that no plan tells of."""
+        if not self._unmeasured:
+            yield
+            return
+        with self.memory.run() as taken:
+            yield
+        self.scratch_bytes = max(self.scratch_bytes, taken.bytes)
+        self._unmeasured = False
+
+    def run_bytes(self, given: int, names: Sequence[str] = ()) -> int:
+        """What has to be left for runs beside the `given` bytes of inputs: the largest of eager's, or of what stands
+        for it, and of those named baselines; or a comparison with references that are had row by row."""
+        most = [max(0, (self.memory.eager_bytes or 0) - given), *(self.runs.get(name, 0) for name in names)]
+        return max(*most, self._wide_bytes + self.memory.aside if self.maker.by_rows else 0)
 
     def forget_compiled(self) -> None:
         """Lets go of what torch.compile made; its cache on disk makes it again in seconds."""
@@ -183,9 +213,15 @@ class Session:
         return much and not self.memory.allows(self._making_bytes())
 
     def _making_bytes(self) -> int:
-        """What making a set takes: its inputs, and a pass in float64 or eager, weights in float64 and a batch."""
-        most, wide = self.memory.eager_bytes or 0, 2 * self.maker.instances.weight_bytes
-        return most + wide + self.memory.aside if self.maker.by_rows else TIMES_EAGER * most
+        """What making a set takes: its inputs, and a pass in float64 or eager, what all rows need in float64 and a
+        batch."""
+        most = self.memory.eager_bytes or 0
+        return most + self._wide_bytes + self.memory.aside if self.maker.by_rows else TIMES_EAGER * most
+
+    @property
+    def _wide_bytes(self) -> int:
+        """Taken while results are held against references that are computed row by row."""
+        return self.memory.wide_bytes if self.maker.by_rows else 0
 
     @contextlib.contextmanager
     def alone(self, *, shared: bool = False) -> Iterator[None]:
@@ -249,9 +285,7 @@ class Session:
             # Results that do not lie in order are compared as a copy.
             one = sum(layout.bytes for layout in layouts)
             room = (
-                self.memory.aside
-                + 2 * self.maker.instances.weight_bytes * self.maker.by_rows
-                + sum(layout.bytes for layout in layouts if not layout.row_major)
+                self.memory.aside + self._wide_bytes + sum(layout.bytes for layout in layouts if not layout.row_major)
             )
             room += self.scratch_bytes
             self.make_room(one + room)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -51,6 +52,8 @@ class _Progress:
     warnings: list[str] = field(default_factory=list)
     instance: Instance | None = None
     """Whose weights the last run had."""
+    ran: Callable[[], AbstractContextManager[object]] = nullcontext
+    """Entered around each launch."""
 
     def note(self, found: Comparison) -> None:
         """Keeps the largest figures."""
@@ -143,7 +146,7 @@ def _judge_with_room(session: Session, loaded: Loaded, level: Literal["quick", "
 
 def _judge_sets(session: Session, loaded: Loaded, level: Literal["quick", "full"], order: Order) -> _Progress:
     """Runs the kinds of a level until one fails. `order` tells whether that of threads may show in results."""
-    progress = _Progress()
+    progress = _Progress(ran=session.running)
     inputs: InputSet | None = None
     for number, name in enumerate(session.names(level)):
         # A set that the session does not keep has to go before the next is made.
@@ -244,7 +247,8 @@ def _run_once(
 ) -> bool:
     """Launches on poisoned outputs and judges what comes back; with `again`, over what the last run left in scratch."""
     outputs.poison(poison)
-    result = loaded.launch({**inputs.arguments(), **outputs.named()}, poison=poison, again=again)
+    with progress.ran():
+        result = loaded.launch({**inputs.arguments(), **outputs.named()}, poison=poison, again=again)
     progress.instance = inputs.instance
     progress.counters = result.counters or progress.counters
     progress.refused = result.refused
