@@ -150,8 +150,8 @@ def program(texts: Sequence[str]) -> Candidate:
 
 def counts(report: CompileReport, disassembler: str) -> dict[str, Count]:
     """By kernel, from the disassembled cubin; not yet less a copy's."""
-    assert report.cubin_path is not None
-    command = [disassembler, "-c", report.cubin_path]
+    (module,) = report.modules
+    command = [disassembler, "-c", module.cubin_path]
     listing = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     found: dict[str, list[str]] = {}
     current: list[str] = []

@@ -25,6 +25,7 @@ from pathlib import Path
 import torch
 
 from warpsmith.app.commit import commit
+from warpsmith.app.heap import collect_rarely, settle
 from warpsmith.app.report_space import space_document
 from warpsmith.app.workbench import Bench, Machine, specs_of, write_manifest
 from warpsmith.graph.run import run_search
@@ -183,8 +184,10 @@ def main() -> int:
     parser.add_argument("--before", type=Path, help="such a file of another commit")
     parser.add_argument("--out", type=Path, help="a file that takes the page")
     asked = parser.parse_args()
-    # What the first problem of a lane imports is no problem's own.
+    # As in a lane, where what the first problem imports is no problem's own.
+    collect_rarely()
     taken(_WARM, asked.arch, 2)
+    settle()
     rows: dict[str, Taken] = {}
     for path in chosen(asked.suite, asked.ids):
         name = f"{path.parent.name.removeprefix('level')}/{path.stem}"

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from warpsmith.kernels.records import CompileReport, KernelStep, LaunchPlan
+from warpsmith.kernels.records import CompiledModule, CompileReport, KernelStep, LaunchPlan
 from warpsmith.sandbox.emulator.backend import EmulatorBackend
 from warpsmith.sandbox.nvrtc import SUCCESS, load_nvrtc
 
@@ -179,7 +179,9 @@ def emulate(folder: Path, arch: str) -> Counts:
 
     report = CompileReport(
         ok=True, arch=arch, nvrtc_version=load_nvrtc().version, cached=False, seconds=0.0,
-        ptx_path=str(folder / "kernels.ptx"),
+        modules=(
+            CompiledModule(cubin_path=str(folder / "kernels.cubin"), ptx_path=str(folder / "kernels.ptx")),
+        ),
     )  # fmt: skip
     counts: Counts = {}
     for case in CASES:

@@ -24,6 +24,7 @@ from warpsmith.kernels.family import KernelSpec
 from warpsmith.kernels.records import Candidate, KernelStep, LaunchPlan, SlotValue
 from warpsmith.kernels.slot_text import refuse_code
 from warpsmith.kernels.slots import Decision, Slot, Values, local_name
+from warpsmith.kernels.units import Unit
 
 _MARKER = re.compile(r"^(?P<indent>[ \t]*)//@(?P<kind>slot[ \t]+(?P<name>\w+)|choices)[ \t]*$")
 
@@ -185,17 +186,17 @@ def slot_text(candidate: Candidate, slot: str) -> str:
     return "\n".join(candidate.source.split("\n")[first - 1 : last])
 
 
-def skeleton(candidate: Candidate) -> str:
-    """The source with every slot's text replaced by its marker."""
-    lines = candidate.source.split("\n")
-    for name, (first, last) in sorted(candidate.slot_lines.items(), key=lambda item: -item[1][0]):
+def skeleton(made: Candidate | Unit) -> str:
+    """The source, or the text of a unit of it, with every slot's text replaced by its marker."""
+    lines = (made.text if isinstance(made, Unit) else made.source).split("\n")
+    for name, (first, last) in sorted(made.slot_lines.items(), key=lambda item: -item[1][0]):
         lines[first - 1 : last] = [f"//@slot {name}"]
     return "\n".join(lines)
 
 
-def fixed_kernels(candidate: Candidate) -> frozenset[str]:
-    """Names of the kernels in the fixed text of a candidate made from a template, launched or not."""
-    text = skeleton(candidate)
+def fixed_kernels(made: Candidate | Unit) -> frozenset[str]:
+    """Names of the kernels in the fixed text of a candidate made from a template or of a unit, launched or not."""
+    text = skeleton(made)
     heads = (text[match.end() : text.find("{", match.end())] for match in re.finditer(r"__global__\b", text))
     called = (re.findall(r"\b(\w+)\s*\(", head) for head in heads)
     return frozenset(next((name for name in found if not name.startswith("__")), "") for found in called)

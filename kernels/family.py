@@ -7,7 +7,7 @@ from typing import Protocol
 
 from warpsmith.kernels.composite import AnyRegion
 from warpsmith.kernels.device import DeviceModel
-from warpsmith.kernels.hashed import HashKept, hash_kept
+from warpsmith.kernels.hashed import ByObject, HashKept, hash_kept
 from warpsmith.kernels.records import Candidate, CompileReport
 from warpsmith.kernels.slots import Slot, Values
 
@@ -121,14 +121,14 @@ class KernelSpec:
 
     def check(self, values: Values) -> Invalid | None:
         """Unknown names and illegal values first, then the family's rule."""
-        known = {slot.name: slot for slot in self.slots}
+        known, naive = _TOLD.of(self.slots)
         for name, value in values.items():
             if name not in known:
                 return Invalid((name,), "shape", f"no slot named {name!r} in family {self.family.name}")
             if known[name].kind == "choice" and value not in known[name].values:
                 legal = ", ".join(map(str, known[name].values))
                 return Invalid((name,), "shape", f"{name}={value!r} is not one of {legal}")
-        return self.family.check(self.region, self.device, self.naive | values)
+        return self.family.check(self.region, self.device, naive | values)
 
     def emit(self, values: Values, parent: str | None = None) -> Candidate:
         """Assemble a candidate; values that are left out take their defaults."""
@@ -146,6 +146,14 @@ class KernelSpec:
             replace(f, registers=report.resources[f.kernel].registers) if f.kernel in report.resources else f
             for f in found
         )
+
+
+def _told(slots: tuple[Slot, ...]) -> tuple[dict[str, Slot], Values]:
+    return {slot.name: slot for slot in slots}, {slot.name: slot.default for slot in slots}
+
+
+_TOLD = ByObject(_told)
+"""Slots and default values by name: a search asks for them with every combination that it thinks of."""
 
 
 def spec_for(family: Family, region: AnyRegion, device: DeviceModel) -> KernelSpec:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, StrictBool, StrictFloat, StrictInt
@@ -212,20 +213,35 @@ class KernelResources(Record):
     stack_bytes: StrictInt = 0
 
 
+class CompiledModule(Record):
+    """What a translation unit of a candidate compiles to; kernels are found by name in exactly one."""
+
+    cubin_path: str
+    ptx_path: str
+    cubin_hash: str | None = None
+    """SHA-256 of the cubin."""
+
+
 class CompileReport(Record):
-    """Outcome of one NVRTC compile."""
+    """Outcome of compiling a candidate with NVRTC."""
 
     ok: bool
     arch: str
     nvrtc_version: str
     cached: bool
+    """Whether nothing had to be compiled for it."""
     seconds: StrictFloat
+    """Of the units that were compiled for it; where all came from the cache, what they took when they were made."""
     resources: dict[str, KernelResources] = {}
+    """By kernel."""
     diagnostics: tuple[Diagnostic, ...] = ()
-    cubin_path: str | None = None
-    ptx_path: str | None = None
-    cubin_hash: str | None = None
+    modules: tuple[CompiledModule, ...] = ()
+    """In the order of the source; none where some unit does not compile."""
     failure: Failure | None = None
+
+    def ptx_texts(self) -> tuple[str, ...]:
+        """The PTX of each module, read from its file."""
+        return tuple(Path(module.ptx_path).read_text() for module in self.modules)
 
 
 class Counters(Record):

@@ -1,43 +1,33 @@
-"""Compiles candidates: cache, compiler processes with a deadline, and reports that speak of slots."""
+"""Compiles candidates: unit by unit through a cache, with reports that speak of the candidate's lines and slots."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-import threading
-from collections.abc import Sequence
-from concurrent.futures import Future
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
 from warpsmith.kernels.assemble import fixed_kernels
-from warpsmith.kernels.errors import EnvironmentError_, SandboxTimeout, UserError, WorkerDied
 from warpsmith.kernels.families.registry import is_template, opt_ins
-from warpsmith.kernels.records import Candidate, CompileReport, Failure, KernelStep
+from warpsmith.kernels.records import Candidate, CompiledModule, CompileReport, Diagnostic, Failure, KernelStep
+from warpsmith.kernels.units import Unit, units_of, whole
 from warpsmith.sandbox.compile_client import CompileReply
-from warpsmith.sandbox.compile_pool import CompilePool
-from warpsmith.sandbox.nvrtc import (
-    BUILTIN_FAILURE,
-    COMPILATION,
-    INVALID_OPTION,
-    SUCCESS,
-    Nvrtc,
-    header_version,
-    include_dirs,
-    load_nvrtc,
-)
-from warpsmith.tools.compile_cache import CompileCache, Stored, default_cache_dir, entry_of
+from warpsmith.sandbox.nvrtc import Nvrtc, load_nvrtc
+from warpsmith.tools.compile_cache import Stored, default_cache_dir
 from warpsmith.tools.diagnostics import (
     compile_failure,
     entry_points,
-    parse_diagnostics,
-    parse_resources,
+    joined_diagnostics,
     slot_at,
     source_lines,
     with_slots,
 )
 from warpsmith.tools.rules.ptx_policy import Manifest, Violation, as_failure, check_compiled
 from warpsmith.tools.rules.source_rules import refuse_source
+from warpsmith.tools.unit_compiler import Pending, Stopped, UnitCompiler
 
 OPTIONS = ("--std=c++17", "-lineinfo", "--ptxas-options=-v")
 """Flags of every compile; line information costs nothing at run time and lets reports name source lines."""
@@ -54,6 +44,37 @@ MAX_JUDGED = 4096
 """Verdicts of the rules that a compiler remembers."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A unit on its way."""
+
+    unit: Unit
+    at: Stored | Pending | Stopped
+    fresh: bool
+    """Whether it was not in the cache."""
+    spent: float = 0.0
+    """Seconds of an earlier compile of the same unit."""
+
+    @property
+    def stored(self) -> Stored:
+        """What it has compiled to."""
+        assert isinstance(self.at, Stored)
+        return self.at
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A candidate some of whose units are being compiled."""
+
+    candidate: Candidate
+    parts: tuple[_Part, ...]
+
+    @property
+    def futures(self) -> tuple[Future[CompileReply], ...]:
+        """What is to be waited for."""
+        return tuple(part.at.future for part in self.parts if isinstance(part.at, Pending))
+
+
 class Compiler:
     """Compiles candidates for one architecture, several at once, through a cache that processes share."""
 
@@ -66,7 +87,7 @@ class Compiler:
         timeout_s: float = DEFAULT_TIMEOUT_S,
         nvrtc: Nvrtc | None = None,
     ) -> None:
-        """`cache_dir` defaults to `default_cache_dir()`.
+        """`cache_dir` defaults to `default_cache_dir()`, `timeout_s` is that of a unit.
 
         Raises UserError for an architecture that NVRTC does not know or an unwritable cache, and
         EnvironmentError_ without NVRTC.
@@ -74,16 +95,11 @@ class Compiler:
         self._nvrtc = nvrtc or load_nvrtc()
         self._nvrtc.check_arch(arch)
         self.arch = arch
-        self.timeout_s = timeout_s
         self.options = (f"--gpu-architecture={arch}", *OPTIONS)
-        root = self.cache_dir = cache_dir or default_cache_dir()
-        self._cache = CompileCache(root / "nvrtc")
-        self._headers = Headers(self._nvrtc, root)
-        self._judged: dict[tuple[str, str, Manifest], Violation | None] = {}
-        """Verdicts of the rules by hash of PTX and cubin."""
-        self._under_way: dict[str, Future[CompileReply]] = {}
-        self._lock = threading.Lock()
-        self._pool = CompilePool(self._nvrtc.library, jobs=jobs, folders=self._headers.folders)
+        self.cache_dir = cache_dir or default_cache_dir()
+        self._units = UnitCompiler(self._nvrtc, self.cache_dir, self.options, jobs=jobs, timeout_s=timeout_s)
+        self._judged: dict[tuple[str, str, Manifest], _Judged] = {}
+        """What the rules say, by hash of PTX and cubin."""
 
     @property
     def nvrtc_version(self) -> str:
@@ -92,17 +108,18 @@ class Compiler:
 
     def compile(self, candidate: Candidate) -> CompileReport:
         """Compile one candidate and wait. Whatever is wrong with its source is in the report."""
-        early = self._early(candidate)
-        if isinstance(early, CompileReport):
-            return early
-        return self._finish(candidate, early, self._submit(candidate))
+        step = self._begin(candidate)
+        while isinstance(step, _Job):
+            wait(step.futures)
+            step = self._go_on(step)
+        return step
 
     async def compile_many(self, candidates: Sequence[Candidate]) -> list[CompileReport]:
         """Compile candidates side by side, equal ones once. Reports come in the order of the candidates."""
         pending: dict[str, asyncio.Task[CompileReport]] = {}
         keys: list[str] = []
         for candidate in candidates:
-            key = f"{self._key(candidate)}:{candidate.id}:{sorted(candidate.slot_lines.items())}"
+            key = f"{candidate.id}:{candidate.family}:{sorted(candidate.slot_lines.items())}"
             keys.append(key)
             if key not in pending:
                 pending[key] = asyncio.create_task(self._compile_async(candidate))
@@ -114,11 +131,11 @@ class Compiler:
 
     def pids(self) -> tuple[int, ...]:
         """Process ids of the running compiler processes."""
-        return self._pool.pids()
+        return self._units.pool.pids()
 
     def close(self) -> None:
         """End the compiler processes."""
-        self._pool.close()
+        self._units.pool.close()
 
     def __enter__(self) -> Compiler:
         return self
@@ -129,109 +146,91 @@ class Compiler:
         self.close()
 
     async def _compile_async(self, candidate: Candidate) -> CompileReport:
-        early = await asyncio.to_thread(self._early, candidate)
-        if isinstance(early, CompileReport):
-            return early
-        future = self._submit(candidate)
-        await asyncio.gather(asyncio.wrap_future(future), return_exceptions=True)
-        return await asyncio.to_thread(self._finish, candidate, early, future)
+        step = await asyncio.to_thread(self._begin, candidate)
+        while isinstance(step, _Job):
+            waiting = (asyncio.wrap_future(future) for future in step.futures)
+            await asyncio.gather(*waiting, return_exceptions=True)
+            step = await asyncio.to_thread(self._go_on, step)
+        return step
 
-    def _key(self, candidate: Candidate) -> str:
-        version = f"{self.nvrtc_version}, headers {self._headers.version}"
-        return self._cache.key(candidate.source, options=self.options, nvrtc_version=version)
-
-    def _early(self, candidate: Candidate) -> CompileReport | str:
-        """A report that needs no compile, else the cache key."""
+    def _begin(self, candidate: Candidate) -> CompileReport | _Job:
+        """A report that needs no compile, else what is under way."""
         if _UNTAKEN.search(candidate.source):
             message = "the source holds a character that no compiler takes (NUL or a lone surrogate)"
             return self._failed(Failure(stage="compile", kind="error", message=message), 0.0)
         refused = refuse_source(candidate)
         if refused is not None:
             return self._failed(refused, 0.0)
-        key = self._key(candidate)
-        stored = self._cache.get(key)
-        if stored is not None:
-            return self._report(candidate, stored, cached=True)
-        self._headers.prepare(candidate.source)
-        return key
+        # Of a text that someone else wrote nothing is known to stand alone.
+        own = is_template(candidate.family)
+        units = units_of(candidate) if own else (whole(candidate.source, candidate.slot_lines),)
+        job = _Job(candidate, tuple(self._started(unit) for unit in units))
+        return job if job.futures else self._go_on(job)
 
-    def _submit(self, candidate: Candidate) -> Future[CompileReply]:
-        """Queues a compile, or joins the one of an equal source that is under way."""
-        key = self._key(candidate)
-        with self._lock:
-            future = self._under_way.get(key)
-            if future is not None:
-                return future
-            future = self._under_way[key] = self._pool.submit(candidate.source, self.options, self.timeout_s)
-        future.add_done_callback(lambda _: self._under_way.pop(key, None))
-        return future
+    def _started(self, unit: Unit, spent: float = 0.0) -> _Part:
+        at = self._units.start(unit.text)
+        return _Part(unit, at, isinstance(at, Pending), spent)
 
-    def _finish(self, candidate: Candidate, key: str, future: Future[CompileReply]) -> CompileReport:
-        try:
-            reply = future.result()
-        except SandboxTimeout:
-            message = f"the compiler was stopped after {self.timeout_s:g} s"
-            return self._failed(Failure(stage="compile", kind="timeout", message=message), self.timeout_s)
-        except WorkerDied as error:
-            if self._pool.closed:
-                raise
-            return self._failed(Failure(stage="compile", kind="crash", message=str(error)), 0.0)
-        if reply.code == INVALID_OPTION:
-            options = " ".join(self.options)
-            raise UserError(f"NVRTC {self.nvrtc_version} refuses the options {options}: {reply.log.strip()}")
-        if reply.code == BUILTIN_FAILURE:
-            raise EnvironmentError_(f"NVRTC is not installed completely ({reply.log.strip()}): reinstall it")
-        if reply.code not in (SUCCESS, COMPILATION):
-            message = f"the compiler gave up: {reply.description}"
-            return self._failed(Failure(stage="compile", kind="crash", message=message), reply.seconds)
-        ptx = reply.ptx.encode()
-        entry = entry_of(
-            ok=reply.code == SUCCESS,
-            description=reply.description,
-            seconds=reply.seconds,
-            resources=parse_resources(reply.log),
-            diagnostics=parse_diagnostics(reply.log, reply.ptx),
-            cubin=reply.cubin,
-            ptx=ptx,
+    def _go_on(self, job: _Job) -> CompileReport | _Job:
+        """The report of a job whose compiles have ended, or the same job where some have to be made again."""
+        parts = [
+            replace(part, at=self._units.finish(part.at)) if isinstance(part.at, Pending) else part
+            for part in job.parts
+        ]
+        for part in parts:
+            if isinstance(part.at, Stopped):
+                return self._failed(part.at.failure, part.at.seconds)
+        if any(not part.stored.entry.ok and not part.unit.placed for part in parts):
+            # Compilers name lines within their messages too.
+            again = _Job(job.candidate, tuple(self._placed(part, job.candidate.source) for part in parts))
+            return again if again.futures else self._go_on(again)
+        return self._report(job.candidate, parts)
+
+    def _placed(self, part: _Part, source: str) -> _Part:
+        if part.stored.entry.ok or part.unit.placed:
+            return part
+        return self._started(part.unit.in_place(source), part.stored.entry.seconds if part.fresh else 0.0)
+
+    def _report(self, candidate: Candidate, parts: Sequence[_Part]) -> CompileReport:
+        wrong = [part for part in parts if not part.stored.entry.ok]
+        diagnostics = with_slots(_diagnostics(parts), candidate.slot_lines)
+        failure = (
+            compile_failure(diagnostics, wrong[0].stored.entry.description)
+            if wrong
+            else self._refusal(candidate, parts)
         )
-        return self._report(candidate, self._cache.put(key, entry, reply.cubin, ptx), cached=False)
-
-    def _report(self, candidate: Candidate, stored: Stored, *, cached: bool) -> CompileReport:
-        entry = stored.entry
-        diagnostics = with_slots(entry.diagnostics, candidate.slot_lines)
-        failure = self._refusal(candidate, stored) if entry.ok else compile_failure(diagnostics, entry.description)
         return CompileReport(
             ok=failure is None,
             arch=self.arch,
             nvrtc_version=self.nvrtc_version,
-            cached=cached,
-            seconds=entry.seconds,
-            resources=entry.resources,
+            cached=not any(part.fresh or part.spent for part in parts),
+            seconds=_seconds(parts),
+            resources={name: used for part in wrong or parts for name, used in part.stored.entry.resources.items()},
             diagnostics=diagnostics,
-            cubin_path=str(stored.cubin) if entry.ok else None,
-            ptx_path=str(stored.ptx) if entry.ok else None,
-            cubin_hash=entry.cubin_sha256 if entry.ok else None,
+            modules=() if wrong else tuple(_module(part.stored) for part in parts),
             failure=failure,
         )
 
-    def _refusal(self, candidate: Candidate, stored: Stored) -> Failure | None:
+    def _refusal(self, candidate: Candidate, parts: Sequence[_Part]) -> Failure | None:
         """Why compiled code may not run: a kernel is missing, or a rule is broken."""
-        # As bytes: a lone carriage return means nothing to the assembler and must not become a line's end here.
-        ptx = stored.ptx.read_bytes().decode(errors="replace")
-        missing = _missing_entry(candidate, entry_points(ptx))
+        judged = [self._judge(part, _manifest(candidate, part.unit)) for part in parts]
+        missing = _missing_entry(candidate, tuple(name for one in judged for name in one.entries))
         if missing is not None:
             return missing
-        manifest = _manifest(candidate)
+        for part, one in zip(parts, judged, strict=True):
+            if one.violation is not None:
+                line = part.unit.line(one.line)
+                return as_failure(one.violation, slot_at(line, candidate.slot_lines), line)
+        return None
+
+    def _judge(self, part: _Part, manifest: Manifest) -> _Judged:
+        stored = part.stored
         key = (stored.entry.ptx_sha256, stored.entry.cubin_sha256, manifest)
         if key not in self._judged:
             if len(self._judged) >= MAX_JUDGED:
                 self._judged.clear()
-            self._judged[key] = check_compiled(ptx, stored.cubin.read_bytes(), manifest)
-        violation = self._judged[key]
-        if violation is None:
-            return None
-        line = _source_line(ptx, violation.at)
-        return as_failure(violation, slot_at(line, candidate.slot_lines), line)
+            self._judged[key] = _judged(stored, manifest)
+        return self._judged[key]
 
     def _failed(self, failure: Failure, seconds: float) -> CompileReport:
         return CompileReport(
@@ -244,46 +243,62 @@ class Compiler:
         )
 
 
-class Headers:
-    """CUDA's device headers for sources that include some: an installed set, else the one inside NVRTC."""
-
-    def __init__(self, nvrtc: Nvrtc, cache_dir: Path) -> None:
-        self._nvrtc = nvrtc
-        self._unpack_into: Path | None = None
-        self.folders = include_dirs(nvrtc)
-        self.version = str(header_version(self.folders[0])) if self.folders else "none"
-        if not self.folders and nvrtc.has_bundled_headers:
-            # The folder must exist before a compiler process confines itself, its contents only when needed.
-            self._unpack_into = cache_dir / f"headers-{nvrtc.version}"
-            self._unpack_into.mkdir(parents=True, exist_ok=True)
-            self.folders = (self._unpack_into, self._unpack_into / "cccl")
-            self.version = "bundled"
-
-    def prepare(self, source: str) -> None:
-        """Make sure that what `source` may include is there."""
-        if self._unpack_into is not None and "include" in source:
-            self._nvrtc.install_headers(self._unpack_into)
-            self._unpack_into = None
-
-
 def compile_candidate(candidate: Candidate, arch: str, *, cache_dir: Path | None = None) -> CompileReport:
     """Compile one candidate with a compiler process of its own; for many, keep a `Compiler`."""
     with Compiler(arch, cache_dir=cache_dir, jobs=1) as compiler:
         return compiler.compile(candidate)
 
 
-def _manifest(candidate: Candidate) -> Manifest:
-    """What the candidate's plan and origin let its compiled code hold."""
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """Compiled code held against the rules."""
+
+    entries: tuple[str, ...]
+    """Its kernels."""
+    violation: Violation | None
+    line: int | None
+    """Of the unit's text, where the violation comes from one."""
+
+
+def _judged(stored: Stored, manifest: Manifest) -> _Judged:
+    # As bytes: a lone carriage return means nothing to the assembler and must not become a line's end here.
+    ptx = stored.ptx.read_bytes().decode(errors="replace")
+    violation = check_compiled(ptx, stored.cubin.read_bytes(), manifest)
+    return _Judged(entry_points(ptx), violation, _source_line(ptx, violation.at if violation else None))
+
+
+def _diagnostics(parts: Iterable[_Part]) -> tuple[Diagnostic, ...]:
+    """Messages of all units, by lines of the source."""
+    return joined_diagnostics(
+        item.model_copy(update={"line": part.unit.line(item.line)})
+        for part in parts
+        for item in part.stored.entry.diagnostics
+    )
+
+
+def _seconds(parts: Sequence[_Part]) -> float:
+    spent = [part.spent + (part.stored.entry.seconds if part.fresh else 0.0) for part in parts]
+    return sum(spent) if any(spent) else sum(part.stored.entry.seconds for part in parts)
+
+
+def _module(stored: Stored) -> CompiledModule:
+    return CompiledModule(
+        cubin_path=str(stored.cubin), ptx_path=str(stored.ptx), cubin_hash=stored.entry.cubin_sha256
+    )  # fmt: skip
+
+
+def _manifest(candidate: Candidate, unit: Unit) -> Manifest:
+    """What the candidate's plan and origin let a unit's compiled code hold."""
     steps = [step for step in (*candidate.plan.prepare, *candidate.plan.steps) if isinstance(step, KernelStep)]
     return Manifest(
-        kernels=fixed_kernels(candidate) if is_template(candidate.family) else None,
+        kernels=fixed_kernels(unit) if is_template(candidate.family) else None,
         cooperative=any(step.cooperative for step in steps),
         allows=opt_ins(candidate.family),
     )
 
 
 def _source_line(ptx: str, at: int | None) -> int | None:
-    """The line of the source that made a place in the PTX, where the compiler says so."""
+    """The line of the compiled text that made a place in the PTX, where the compiler says so."""
     if at is None:
         return None
     lines = source_lines(ptx)

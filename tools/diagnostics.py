@@ -22,6 +22,7 @@ _PTXAS = re.compile(
     r"^\s*ptxas (?:application ptx input, line (?P<line>\d+); )?"
     r"(?P<severity>error|warning|fatal)\s*: (?P<message>.*)$"
 )
+_PTX_LINE = "ptxas application ptx input, line"
 _PERFORMANCE = re.compile(r"^\s*ptxas info\s*: (?P<message>\(C\d+\).*)$")
 _BARE_ERROR = re.compile(r"^nvrtc: error: (?P<message>.*)$")
 _CARET = re.compile(r"^\s*\^\s*$")
@@ -83,15 +84,23 @@ def parse_diagnostics(log: str, ptx: str = "") -> tuple[Diagnostic, ...]:
     line.
     """
     found: list[Diagnostic] = []
-    ptx_lines = source_lines(ptx)
+    ptx_lines = source_lines(ptx) if _PTX_LINE in log else []
     lines = log.splitlines()
     for index, line in enumerate(lines):
         diagnostic = _front_end(line, lines[index + 1 :]) or _assembler(line, ptx_lines)
         if diagnostic is not None and diagnostic not in found:
             found.append(diagnostic)
+    return _foremost(found)
+
+
+def joined_diagnostics(messages: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Messages of several units, equal ones once."""
+    return _foremost(list(dict.fromkeys(messages)))
+
+
+def _foremost(found: list[Diagnostic]) -> tuple[Diagnostic, ...]:
     # Errors first: a flood of warnings must not push out what stopped the compile.
-    found.sort(key=lambda diagnostic: diagnostic.severity != "error")
-    return tuple(found[:MAX_DIAGNOSTICS])
+    return tuple(sorted(found, key=lambda diagnostic: diagnostic.severity != "error")[:MAX_DIAGNOSTICS])
 
 
 def parse_resources(log: str) -> dict[str, KernelResources]:

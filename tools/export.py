@@ -58,11 +58,11 @@ def _text_of(store: RunStore, candidate: Candidate, outcome: Outcome) -> str:
     from warpsmith.tools.jail import run_confined
 
     report = compile_candidate(candidate, arch)
-    if report.ptx_path is None:
+    if not report.modules:
         raise UserError(f"the candidate does not compile for {arch}: {report.failure}")
     payload = {
         "problem": ref.model_dump(mode="json"), "candidate": candidate.model_dump(mode="json"),
-        "outcome": outcome.model_dump(mode="json"), "arch": arch, "ptx": Path(report.ptx_path).read_text(),
+        "outcome": outcome.model_dump(mode="json"), "arch": arch, "ptx": "\n".join(report.ptx_texts()),
     }  # fmt: skip
     return str(run_confined("warpsmith.tools.jail:export_job", payload, ref))
 
@@ -204,9 +204,9 @@ def _parameters(
         from warpsmith.tools.compile import compile_candidate
 
         report = compile_candidate(candidate, arch)
-        if report.ptx_path is None:
+        if not report.modules:
             raise UserError(f"the candidate does not compile for {arch}: {report.failure}")
-        ptx = Path(report.ptx_path).read_text()
+        ptx = "\n".join(report.ptx_texts())
     return entry_parameters(ptx)
 
 

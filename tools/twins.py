@@ -9,11 +9,12 @@ import io
 import re
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 from warpsmith.kernels.families.registry import is_template
-from warpsmith.kernels.records import Candidate, CompileReport, Outcome
+from warpsmith.kernels.records import Candidate, CompiledModule, CompileReport, Outcome
 from warpsmith.tools.runs.store import Level, answers
 
 _UNSEEN = (".debug", ".nv_debug", ".rela.debug", ".rela.nv_debug", ".note")
@@ -53,16 +54,25 @@ def ptx_hash(ptx: str) -> str:
 def binary_of(candidate: Candidate, report: CompileReport, kind: Literal["gpu", "cpu"]) -> str | None:
     """What two candidates share if the same is run in the same way on a target of that kind: code and launch plan.
     None where the code is not there."""
-    path = report.cubin_path if kind == "gpu" else report.ptx_path
-    if not report.ok or path is None:
+    if not report.ok or not report.modules:
         return None
     try:
-        # The emulator runs the PTX: ptxas may take out a loop that the PTX still holds.
-        code = code_hash(Path(path).read_bytes()) if kind == "gpu" else ptx_hash(Path(path).read_text())
+        codes = [_code(module, kind) for module in report.modules]
     except (OSError, ValueError):
         return None
+    code = codes[0] if len(codes) == 1 else hashlib.sha256("\n".join(codes).encode()).hexdigest()
     plan = candidate.plan.model_dump_json(exclude=None if candidate.plan.graph else {"graph"})
     return hashlib.sha256(f"{code}\n{plan}".encode()).hexdigest()
+
+
+# A search's candidates share most of their modules.
+@lru_cache(maxsize=4096)
+def _code(module: CompiledModule, kind: Literal["gpu", "cpu"]) -> str:
+    """What of a module runs on a target of that kind, as a hash."""
+    if kind == "gpu":
+        return code_hash(Path(module.cubin_path).read_bytes())
+    # The emulator runs the PTX: ptxas may take out a loop that the PTX still holds.
+    return ptx_hash(Path(module.ptx_path).read_text())
 
 
 class Twins:

@@ -5,6 +5,7 @@ usage: python -m warpsmith.app.suite.lane SOCKET   (a file descriptor; started b
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import queue
@@ -21,6 +22,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from warpsmith.app.display import QuietDisplay
+from warpsmith.app.heap import collect_rarely, settle
 from warpsmith.app.suite.presence import hold
 from warpsmith.app.suite.wire import Job, Ready, Reply, Setup, Told
 from warpsmith.kernels.errors import EnvironmentError_, WarpsmithError
@@ -125,9 +127,12 @@ def serve(line: Line) -> None:
     line.send("ready", Ready(**desk.facts()).model_dump(mode="json"))
     display = LaneDisplay(line)
     with desk, display:
-        while True:
+        for number in itertools.count():
             job = _JOB.validate_json(line.next())
             line.send("reply", _answer(job, desk, display, turn, work).model_dump(mode="json"))
+            if number == 0:
+                # Much is imported by the first problem only.
+                settle()
 
 
 def _answer(job: Job, desk: Any, display: LaneDisplay, turn: Turn, work: Any) -> Reply:
@@ -152,6 +157,7 @@ def _answer(job: Job, desk: Any, display: LaneDisplay, turn: Turn, work: Any) ->
 def main() -> None:
     """Entry of the process. It dies with the suite's, also where it computes and hears nothing."""
     syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+    collect_rarely()
     line = Line(int(sys.argv[1]))
     line.start()
     serve(line)

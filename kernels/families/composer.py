@@ -16,6 +16,7 @@ from warpsmith.kernels.family import Family, Invalid, LaunchFeatures
 from warpsmith.kernels.hashed import ByObject
 from warpsmith.kernels.records import Buffer, Candidate, KernelStep, LaunchPlan, LibraryStep, SlotValue
 from warpsmith.kernels.slots import Slot, Values
+from warpsmith.kernels.units import namespaced
 
 _NAMES: Mapping[Layout, tuple[str, str]] = {
     "contiguous": ("composer", "several kernels and library calls in order, joined by scratch buffers"),
@@ -72,8 +73,9 @@ class ComposerFamily:
 
     def check(self, region: AnyRegion, device: DeviceModel, values: Values) -> Invalid | None:
         """The rule of each kernel's family."""
+        own = _Own(values)
         for number, kernel in _open(_composite(region)):
-            found = _checked(self._families[kernel.family].check, kernel, device, _listed(_own(values, number)))
+            found = _checked(self._families[kernel.family].check, kernel, device, own.of(number))
             if found is not None:
                 slots = tuple(f"p{number}_{name}" for name in found.slots)
                 return Invalid(slots, found.kind, f"kernel {number}: {found.message}")
@@ -103,10 +105,12 @@ class ComposerFamily:
     def emit(self, region: AnyRegion, device: DeviceModel, values: Values) -> Candidate:
         """One module with every kernel, one plan with every part."""
         whole = _composite(region)
-        made = [self._alone(kernel, device, number, values) for number, kernel in enumerate(whole.kernels)]
+        own = _Own(values)
+        wrapped = [self._alone(kernel, device, number, own) for number, kernel in enumerate(whole.kernels)]
+        made = [candidate for candidate, _ in wrapped]
         texts, lines, at = [], {}, 0
-        for number, candidate in enumerate(made):
-            texts.append(_wrapped(candidate, number))
+        for number, (candidate, text) in enumerate(wrapped):
+            texts.append(text)
             for name, (first, last) in candidate.slot_lines.items():
                 if whole.kernels[number].tunable:
                     lines[f"p{number}_{name}"] = (at + first + 1, at + last + 1)
@@ -122,9 +126,12 @@ class ComposerFamily:
         the host's time, a graph that of its copies."""
         whole = _composite(region)
         graph = _as_graph(values)
+        own = _Own(values)
         found: list[LaunchFeatures] = []
         for part in self._steps_of(whole, device, graph=graph, benchmark=_benchmarks(values)):
-            found += self._features(whole.kernels[part], device, part, values) if isinstance(part, int) else part
+            found += (
+                self._features(whole.kernels[part], device, part, own, graph=graph) if isinstance(part, int) else part
+            )
         return tuple(found)
 
     def _steps_of(self, whole: Composite, device: DeviceModel, *, graph: bool, benchmark: bool) -> list[_Step]:
@@ -135,7 +142,6 @@ class ComposerFamily:
         return known[key]
 
     def _made_steps(self, whole: Composite, device: DeviceModel, *, graph: bool, benchmark: bool) -> list[_Step]:
-        values: Values = {LAUNCH: "graph" if graph else "steps"}
         found: list[_Step] = []
         for part in (part for part in whole.parts if not part.load_time):
             if isinstance(part, LibraryPart):
@@ -143,27 +149,27 @@ class ComposerFamily:
             elif whole.kernels[part.kernel].tunable:
                 found.append(part.kernel)
             else:
-                found.append(self._features(whole.kernels[part.kernel], device, part.kernel, values))
+                found.append(self._features(whole.kernels[part.kernel], device, part.kernel, _Own({}), graph=graph))
         if graph:
             found.append(tuple(_copy(count, device) for count in (*whole.input_bytes, *whole.output_bytes)))
         return found
 
-    def _values(self, kernel: Kernel, device: DeviceModel, number: int, values: Values) -> _Listed:
+    def _values(self, kernel: Kernel, device: DeviceModel, number: int, values: _Own) -> _Listed:
         if kernel.tunable:
-            return _listed(_own(values, number))
+            return values.of(number)
         family = self._families[kernel.family]
         naive = {slot.name: slot.default for slot in _slots(family.slots, kernel, device)}
         return _listed(naive | dict(_sensible(family.sensible, kernel, device)))
 
-    def _alone(self, kernel: Kernel, device: DeviceModel, number: int, values: Values) -> Candidate:
+    def _alone(self, kernel: Kernel, device: DeviceModel, number: int, values: _Own) -> tuple[Candidate, str]:
         own = self._values(kernel, device, number, values)
-        return _emitted(self._families[kernel.family].emit, kernel, device, own)
+        return _emitted(self._families[kernel.family].emit, kernel, device, own, number)
 
     def _features(
-        self, kernel: Kernel, device: DeviceModel, number: int, values: Values
+        self, kernel: Kernel, device: DeviceModel, number: int, values: _Own, *, graph: bool
     ) -> tuple[LaunchFeatures, ...]:  # fmt: skip
         own = self._values(kernel, device, number, values)
-        host_us = 0.0 if _as_graph(values) else _KERNEL_HOST_US
+        host_us = 0.0 if graph else _KERNEL_HOST_US
         return _launched(self._families[kernel.family].features, kernel, device, own, number, host_us)
 
 
@@ -188,9 +194,12 @@ def _listed(values: Values) -> _Listed:
 # A search changes few kernels at a time: what is known of the others is not worked out again.
 @lru_cache(maxsize=1024)
 def _emitted(
-    emit: Callable[[AnyRegion, DeviceModel, Values], Candidate], kernel: Kernel, device: DeviceModel, values: _Listed
-) -> Candidate:  # fmt: skip
-    return emit(kernel.region, device, dict(values))
+    emit: Callable[[AnyRegion, DeviceModel, Values], Candidate], kernel: Kernel, device: DeviceModel, values: _Listed,
+    number: int,
+) -> tuple[Candidate, str]:  # fmt: skip
+    """A kernel by itself, and its source as that of kernel `number`."""
+    candidate = emit(kernel.region, device, dict(values))
+    return candidate, _wrapped(candidate, number)
 
 
 @lru_cache(maxsize=8192)
@@ -233,10 +242,27 @@ def _open(whole: Composite) -> Iterator[tuple[int, Kernel]]:
     return ((number, kernel) for number, kernel in enumerate(whole.kernels) if kernel.tunable)
 
 
-def _own(values: Values, number: int) -> Values:
-    """A kernel's values by its family's names."""
-    prefix = f"p{number}_"
-    return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
+class _Own:
+    """A composite's values, by kernel."""
+
+    def __init__(self, values: Values) -> None:
+        self._values = values
+        self._names = _names(tuple(values))
+
+    def of(self, number: int) -> _Listed:
+        """A kernel's values by its family's names."""
+        return tuple((own, self._values[name]) for own, name in self._names.get(f"p{number}", ()))
+
+
+# All combinations that a search thinks of have the same names.
+@lru_cache(maxsize=256)
+def _names(names: tuple[str, ...]) -> Mapping[str, tuple[tuple[str, str], ...]]:
+    """By what a kernel's names begin with: what its family calls each, in order, and the whole name."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for name in names:
+        kernel, _, own = name.partition("_")
+        found.setdefault(kernel, []).append((own, name))
+    return {kernel: tuple(sorted(owned)) for kernel, owned in found.items()}
 
 
 def _wrapped(candidate: Candidate, number: int) -> str:
@@ -244,7 +270,7 @@ def _wrapped(candidate: Candidate, number: int) -> str:
     text = candidate.source
     for name in fixed_kernels(candidate):
         text = re.sub(rf"\b{name}\b", f"p{number}_{name}", text)
-    return f"namespace p{number} {{\n{text}\n}}  // namespace p{number}"
+    return namespaced(text, number)
 
 
 def _several_launches(whole: Composite) -> bool:

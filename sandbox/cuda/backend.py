@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,11 +24,11 @@ from warpsmith.sandbox.backend import (
     with_views,
 )
 from warpsmith.sandbox.cuda import driver as cuda
-from warpsmith.sandbox.cuda.arguments import ArgumentError, Parameter, entry_parameters
+from warpsmith.sandbox.cuda.arguments import ArgumentError, entry_parameters
 from warpsmith.sandbox.cuda.bound import Bound, Launch, LaunchFailed, LaunchRefused
 from warpsmith.sandbox.cuda.deadline import launch_timeout_s as usual_timeout_s
 from warpsmith.sandbox.cuda.health import Health
-from warpsmith.sandbox.cuda.kernels import Kernels
+from warpsmith.sandbox.cuda.kernels import Entry, Kernels
 from warpsmith.sandbox.cuda.left_outputs import LeftOutputs, left_outputs
 from warpsmith.sandbox.cuda.leftovers import Leftovers
 from warpsmith.sandbox.cuda.library import LibraryError, library_result
@@ -76,24 +76,25 @@ class CudaBackend:
         self.scrubber = Scrubber(self.torch_device)
         self.health = Health.of(self.driver.uuid(index))
         self._leftovers = Leftovers(self.torch_device, self.driver)
-        self._newest: Any = None
+        self._newest: tuple[Any, ...] = ()
 
     def load(self, report: CompileReport, plan: LaunchPlan) -> LoadedCuda:
-        """Loads the cubin. What is wrong with the module shows at the launch, as a failure."""
-        assert report.cubin_path is not None
-        assert report.ptx_path is not None
-        parameters = entry_parameters(Path(report.ptx_path).read_text())
-        module = self._module_class()
+        """Loads the cubins. What is wrong with a module shows at the launch, as a failure."""
         # Unloading a module waits for its kernels: one that hangs must outlive the report about it.
-        self._newest = module
-        failure, variables = None, None
-        cubin = Path(report.cubin_path).read_bytes()
-        try:
-            module.load(cubin)
-            variables = Variables(self.driver, module.ptr, cubin, self.stream.cuda_stream)
-        except (RuntimeError, cuda.DriverError) as error:
-            failure = Failure(stage="launch", kind="module", message=f"the module does not load: {error}")
-        return LoadedCuda(self, module, parameters, plan, failure, variables)
+        modules = self._newest = tuple(self._module_class() for _ in report.modules)
+        entries: dict[str, Entry] = {}
+        variables: list[Variables] = []
+        failure = None
+        for module, made, ptx in zip(modules, report.modules, report.ptx_texts(), strict=True):
+            entries |= {name: Entry(module, found) for name, found in entry_parameters(ptx).items()}
+            cubin = Path(made.cubin_path).read_bytes()
+            try:
+                module.load(cubin)
+                variables.append(Variables(self.driver, module.ptr, cubin, self.stream.cuda_stream))
+            except (RuntimeError, cuda.DriverError) as error:
+                failure = Failure(stage="launch", kind="module", message=f"the module does not load: {error}")
+                break
+        return LoadedCuda(self, entries, plan, failure, variables)
 
     def forget(self) -> None:
         """Enqueues writes over all that a kernel could find of earlier work: memory that torch holds free, every
@@ -159,17 +160,16 @@ class LoadedCuda:
     def __init__(
         self,
         backend: CudaBackend,
-        module: Any,
-        parameters: Mapping[str, tuple[Parameter, ...]],
+        entries: Mapping[str, Entry],
         plan: LaunchPlan,
         failure: Failure | None,
-        variables: Variables | None = None,
+        variables: Sequence[Variables] = (),
     ) -> None:
         self.backend = backend
         self.plan = plan
         self._failure = failure
         self.variables = variables
-        self._kernels = Kernels(backend.driver, backend.stream, module, parameters, plan)
+        self._kernels = Kernels(backend.driver, backend.stream, entries, plan)
         self._scratch: dict[str, torch.Tensor] = {}
         self._own = [name for name in plan.buffers if name not in result_names(plan)]
         self._prepared: dict[str, torch.Tensor] = {}
@@ -265,8 +265,8 @@ class LoadedCuda:
             self._recording.poison(poison)
 
     def _restore_variables(self) -> None:
-        if self.variables is not None:
-            self.variables.restore(torch.cuda.current_stream(self.backend.torch_device).cuda_stream)
+        for variables in self.variables:
+            variables.restore(torch.cuda.current_stream(self.backend.torch_device).cuda_stream)
 
     def bind(self, arguments: Mapping[str, Argument]) -> Bound:
         """The plan with its arguments packed, ready to be enqueued many times. Raises LaunchRefused,

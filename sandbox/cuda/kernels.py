@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from warpsmith.kernels.records import KernelStep, LaunchPlan, LibraryStep
@@ -15,19 +16,25 @@ from warpsmith.sandbox.cuda.library import library_call
 _MOST = 2**31 - 1
 
 
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A kernel: the loaded module that holds it, one of cupy, and what it takes."""
+
+    module: Any
+    parameters: tuple[Parameter, ...]
+
+
 class Kernels:
-    """Of one loaded module. Knows nothing of the candidate's memory: what it makes is kept beside that, and memory that
+    """Of the modules of a candidate. Knows nothing of its memory: what this makes is kept beside that, and memory that
     is held in a circle stays until Python happens to look for circles, a candidate's after a candidate's."""
 
     def __init__(
-        self, driver: cuda.Driver, stream: Any, module: Any, parameters: Mapping[str, tuple[Parameter, ...]],
-        plan: LaunchPlan,
+        self, driver: cuda.Driver, stream: Any, entries: Mapping[str, Entry], plan: LaunchPlan
     ) -> None:  # fmt: skip
-        """`stream` is where kernels are launched, a stream of torch; `module` one of cupy."""
+        """`stream` is where kernels are launched, a stream of torch."""
         self._driver = driver
         self._stream = stream
-        self._module = module
-        self._parameters = parameters
+        self._entries = entries
         self._plan = plan
         self._functions: dict[str, Any] = {}
 
@@ -40,10 +47,10 @@ class Kernels:
         if max(*step.grid, *step.block, *step.cluster, step.shared_bytes) > _MOST:
             # A larger one would be cut to 32 bits on its way to the driver.
             raise LaunchRefused(f"{step.kernel}: no size of a launch is above {_MOST}", "launch_config")
-        if step.kernel not in self._parameters:
+        if step.kernel not in self._entries:
             raise LaunchRefused(f"the module has no kernel {step.kernel!r}", "no_entry")
         function = self._function(step)
-        packed = pack(step.args, self._parameters[step.kernel], values)
+        packed = pack(step.args, self._entries[step.kernel].parameters, values)
         stream = self._stream.cuda_stream
         if step.cluster == (1, 1, 1) and not step.cooperative:
             handle = _cupy_stream(stream)
@@ -68,7 +75,7 @@ class Kernels:
     def _function(self, step: KernelStep) -> Any:
         """The kernel's handle, with the attributes set that this step needs, and others of its kernel."""
         if step.kernel not in self._functions:
-            self._functions[step.kernel] = self._module.get_function(step.kernel)
+            self._functions[step.kernel] = self._entries[step.kernel].module.get_function(step.kernel)
         function = self._functions[step.kernel]
         set_function = self._driver.set_function
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -56,14 +55,13 @@ class EmulatorBackend:
 
     def load(self, report: CompileReport, plan: LaunchPlan) -> LoadedEmulator:
         """Parses and compiles the kernels of a plan. What does not fit the device shows at the launch, as a failure."""
-        assert report.ptx_path is not None
-        return LoadedEmulator(self, report, plan, Path(report.ptx_path).read_text())
+        return LoadedEmulator(self, report, plan)
 
 
 class LoadedEmulator:
     """A candidate with its module variables and scratch buffers."""
 
-    def __init__(self, backend: EmulatorBackend, report: CompileReport, plan: LaunchPlan, text: str) -> None:
+    def __init__(self, backend: EmulatorBackend, report: CompileReport, plan: LaunchPlan) -> None:
         self.backend, self.plan = backend, plan
         self._kernels: dict[str, Kernel] = {}
         self._failure: Failure | None = None
@@ -71,10 +69,10 @@ class LoadedEmulator:
         self._scratch: dict[str, tuple[torch.Tensor, Region]] = {}
         self._launches = 0
         self._seed = 0
+        self._addresses: dict[str, dict[str, Array]] = {}
+        self._variables: list[Region] = []
         try:
-            module = parse_cached(text)
-            self._failure = self._prepare(module, report, text)
-            self._addresses, self._variables = module_variables(module)
+            self._failure = self._prepare(report)
         except Refused as refused:
             self._refused = str(refused)
         except PtxError as error:
@@ -83,18 +81,20 @@ class LoadedEmulator:
     def _steps(self) -> tuple[KernelStep | LibraryStep, ...]:
         return (*self.plan.prepare, *self.plan.steps)
 
-    def _prepare(self, module: Module, report: CompileReport, text: str) -> Failure | None:
+    def _prepare(self, report: CompileReport) -> Failure | None:
         """Compiles every kernel of the plan; the first launch limit that is broken."""
+        texts = self._take_modules(report)
         failure = check_scratch(self.plan)
         if failure is not None:
             return failure
         for step in self._steps():
             if isinstance(step, LibraryStep):
                 continue
-            function = module.functions.get(step.kernel)
-            if function is None or not function.entry:
+            if step.kernel not in texts:
                 message = f"the module has no kernel {step.kernel!r}"
                 return Failure(stage="launch", kind="no_entry", message=message)
+            text = texts[step.kernel]
+            function = parse_cached(text).functions[step.kernel]
             kernel = self._kernels[step.kernel] = compile_kernel(text, step.kernel)
             resources = report.resources.get(step.kernel)
             static = resources.shared_bytes if resources else kernel.shared_size
@@ -102,6 +102,18 @@ class LoadedEmulator:
             if failure is not None:
                 return failure
         return None
+
+    def _take_modules(self, report: CompileReport) -> dict[str, str]:
+        """Gives every module its variables. The text that holds a kernel, by the kernel's name."""
+        texts: dict[str, str] = {}
+        for text in report.ptx_texts():
+            module = parse_cached(text)
+            entries = [name for name, function in module.functions.items() if function.entry]
+            texts |= dict.fromkeys(entries, text)
+            addresses, regions = module_variables(module)
+            self._addresses |= dict.fromkeys(entries, addresses)
+            self._variables += regions
+        return texts
 
     def launch(
         self, arguments: Mapping[str, Argument], *, poison: int, again: bool = False, blocks: range | None = None
@@ -213,7 +225,7 @@ class LoadedEmulator:
             Shape(step.grid, step.block, step.cluster, step.shared_bytes, step.cooperative),
             params,
             regions,
-            addresses=self._addresses,
+            addresses=self._addresses[step.kernel],
             blocks=None if blocks is None else blocks[: math.prod(step.grid)],
             checks=self.backend.checks,
             step_limit=self.backend.step_limit,

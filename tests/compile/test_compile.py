@@ -22,10 +22,9 @@ def test_a_good_kernel_gives_cubin_ptx_and_resources(compiler: Compiler) -> None
     assert report.resources["k"].shared_bytes == 256
     assert report.resources["k"].spill_stores == 0
     assert 8 <= report.resources["k"].registers <= 32
-    assert report.cubin_path is not None
-    assert report.ptx_path is not None
-    assert Path(report.cubin_path).read_bytes().startswith(b"\x7fELF")
-    assert ".entry k(" in Path(report.ptx_path).read_text()
+    (module,) = report.modules
+    assert Path(module.cubin_path).read_bytes().startswith(b"\x7fELF")
+    assert ".entry k(" in Path(module.ptx_path).read_text()
 
 
 def test_spills_are_reported_not_failed(compiler: Compiler) -> None:
@@ -48,7 +47,7 @@ def test_an_error_names_line_and_slot(compiler: Compiler) -> None:
     source = 'extern "C" __global__ void k(float* x, float* y) {\n  y[0] = x[0];\n  y[1] = unknown;\n}\n'
     report = compiler.compile(candidate(source, slot_lines={"load": (2, 2), "body": (3, 3)}))
     assert not report.ok
-    assert report.cubin_path is None
+    assert report.modules == ()
     assert report.failure is not None
     assert (report.failure.stage, report.failure.slot, report.failure.kind) == ("compile", "body", "error")
     assert report.failure.message == 'line 3: identifier "unknown" is undefined'
@@ -156,8 +155,8 @@ def test_a_source_cannot_read_files_of_the_machine(compiler: Compiler, tmp_path:
 
 def test_neither_cubin_nor_ptx_depends_on_the_folder_one_works_in(compiler: Compiler) -> None:
     report = compiler.compile(candidate(copy_kernel(1)))
-    assert report.ptx_path is not None
-    assert str(Path.cwd()) not in Path(report.ptx_path).read_text()
+    (text,) = report.ptx_texts()
+    assert str(Path.cwd()) not in text
 
 
 def test_the_second_compile_of_a_source_comes_from_the_cache(compiler: Compiler) -> None:
@@ -171,7 +170,7 @@ def test_the_cache_tells_architectures_apart(tmp_path: Path) -> None:
     one = compile_candidate(candidate(copy_kernel()), "sm_80", cache_dir=tmp_path)
     other = compile_candidate(candidate(copy_kernel()), "sm_90", cache_dir=tmp_path)
     assert not other.cached
-    assert one.cubin_hash != other.cubin_hash
+    assert one.modules[0].cubin_hash != other.modules[0].cubin_hash
 
 
 def test_an_unknown_architecture_is_refused_at_once(tmp_path: Path) -> None:
@@ -185,7 +184,7 @@ def test_many_compiles_keep_their_order_and_mix_with_failures(compiler: Compiler
     assert [report.ok for report in reports] == [bool(i % 3) for i in range(12)]
     again = asyncio.run(compiler.compile_many([candidate(source) for source in reversed(sources)]))
     assert all(report.cached for report in again)
-    assert [report.cubin_hash for report in again] == [report.cubin_hash for report in reversed(reports)]
+    assert [report.modules for report in again] == [report.modules for report in reversed(reports)]
 
 
 def test_equal_candidates_of_one_batch_are_compiled_once(compiler: Compiler) -> None:

@@ -11,6 +11,7 @@ from emulator.kit import cuda
 
 from warpsmith.kernels.records import (
     Buffer,
+    CompiledModule,
     CompileReport,
     KernelResources,
     KernelStep,
@@ -43,8 +44,8 @@ def loaded(
     path = tmp_path / "kernel.ptx"
     path.write_text(cuda(source, arch.replace("sm", "compute")))
     report = CompileReport(
-        ok=True, arch=arch, nvrtc_version="13.0", cached=False, seconds=0.0, ptx_path=str(path),
-        resources=resources or {},
+        ok=True, arch=arch, nvrtc_version="13.0", cached=False, seconds=0.0, resources=resources or {},
+        modules=(CompiledModule(cubin_path="", ptx_path=str(path)),),
     )  # fmt: skip
     return EmulatorBackend(arch, **options).load(report, plan)
 

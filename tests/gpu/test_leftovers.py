@@ -6,7 +6,7 @@ import gpu_candidates as kernels
 import pytest
 import torch
 
-from warpsmith.kernels.records import Buffer, CompileReport, KernelStep, LaunchPlan
+from warpsmith.kernels.records import Buffer, CompiledModule, CompileReport, KernelStep, LaunchPlan
 from warpsmith.sandbox.cuda.backend import CudaBackend
 from warpsmith.sandbox.cuda.facts import identity
 from warpsmith.sandbox.cuda.variables import variable_names
@@ -119,12 +119,13 @@ def test_variables_of_the_module_start_anew_with_every_run(backend, tmp_path):
     cubin.write_bytes(nvrtc.compile(COUNTING, options=(f"--gpu-architecture={arch}",)).cubin)
     assert len(variable_names(cubin.read_bytes())) >= 2
     report = CompileReport(
-        ok=True, arch=arch, nvrtc_version="", cached=False, seconds=0.0, ptx_path=str(ptx), cubin_path=str(cubin)
-    )
+        ok=True, arch=arch, nvrtc_version="", cached=False, seconds=0.0,
+        modules=(CompiledModule(cubin_path=str(cubin), ptx_path=str(ptx)),),
+    )  # fmt: skip
     out = torch.zeros(4, device="cuda")
     step = KernelStep(kernel="count", grid=(1, 1, 1), block=(1, 1, 1), args=("out0",))
     ready = backend.load(report, LaunchPlan(steps=(step,)))
-    assert ready.variables.unreached == []
+    assert [one.unreached for one in ready.variables] == [[]]
     bound = ready.bind({"out0": out})
     for _ in range(2):
         bound.enqueue()

@@ -8,16 +8,19 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from warpsmith.kernels.errors import SandboxTimeout, UserError
-from warpsmith.kernels.records import Buffer, LaunchPlan, LibraryStep, View
+from warpsmith.kernels.records import Buffer, KernelStep, LaunchPlan, LibraryStep, View
 from warpsmith.sandbox.backend import with_views
 from warpsmith.sandbox.cuda.arguments import ArgumentError, Parameter, entry_parameters, pack, parameter_array
+from warpsmith.sandbox.cuda.bound import LaunchRefused
 from warpsmith.sandbox.cuda.driver import LaunchAttribute, LaunchConfig, launch_config
+from warpsmith.sandbox.cuda.kernels import Entry, Kernels
 from warpsmith.sandbox.cuda.library import LibraryError, library_call
 from warpsmith.sandbox.cuda.lock import exclusive
 from warpsmith.tools.lease import Lease, seats
@@ -240,3 +243,34 @@ def test_statistics_of_paired_samples():
     assert (spread.p10, spread.p50, spread.p90, spread.n) == (10, 50, 90, 101)
     with pytest.raises(ValueError, match="no pairs"):
         speedup([], own)
+
+
+class Recorder:
+    """A driver that keeps what it is told to launch."""
+
+    def __init__(self):
+        self.launched = []
+
+    def set_function(self, function, attribute, value):
+        self.launched.append((function, attribute, value))
+
+    def launch(self, function, config, addresses):
+        self.launched.append(function)
+
+
+def test_each_kernel_of_a_plan_comes_from_its_own_module():
+    def module(name):
+        return SimpleNamespace(get_function=lambda kernel: SimpleNamespace(ptr=f"{name}:{kernel}"))
+
+    entries = {"a": Entry(module("first"), (Parameter("b", 8),)), "b": Entry(module("second"), ())}
+    steps = tuple(
+        KernelStep(kernel=name, grid=(1, 1, 1), block=(32, 1, 1), args=args, cooperative=True)
+        for name, args in (("b", ()), ("a", ("in0",)), ("b", ()))
+    )
+    driver = Recorder()
+    kernels = Kernels(driver, SimpleNamespace(cuda_stream=0), entries, LaunchPlan(steps=steps))
+    for step in steps:
+        kernels.launcher(step, {"in0": torch.zeros(1)})()
+    assert driver.launched == ["second:b", "first:a", "second:b"]
+    with pytest.raises(LaunchRefused, match="no kernel 'c'"):
+        kernels.launcher(steps[0].model_copy(update={"kernel": "c"}), {})

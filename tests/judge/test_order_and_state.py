@@ -1,7 +1,5 @@
 """What a candidate may keep between runs, and which atomics let the order of threads show."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -53,7 +51,7 @@ def compiled(tmp_path_factory):
     [("sums", True), ("halves", True), ("counts", False), ("ticket", True), ("lock", True), ("none", False)],
 )
 def test_which_atomics_let_the_order_of_threads_show(compiled, kernel, shows):
-    assert order_may_show(Path(compiled.ptx_path).read_text(), {kernel, "none"}) is shows
+    assert order_may_show("\n".join(compiled.ptx_texts()), {kernel, "none"}) is shows
 
 
 def test_scratch_is_fresh_or_as_the_last_run_left_it(compiled):

@@ -177,7 +177,7 @@ def test_a_candidate_that_nobody_needs_gives_its_memory_back_at_once():
     """Where its steps hold on to it, that is when Python looks for circles: after many others like it."""
     plan = PLAN.model_copy(update={"buffers": {"t": Buffer(dtype="float32", shape=(4, 5), init="result")}})
     device = SimpleNamespace(driver=None, stream=None, torch_device=torch.device("cpu"))
-    loaded = LoadedCuda(device, None, {}, plan, None)
+    loaded = LoadedCuda(device, {}, plan, None)
     loaded.bind(arguments())
     held = [weakref.ref(one) for one in (loaded, loaded._recording.fixed["out0"]._memory)]
     assert all(one() is not None for one in held)

@@ -23,8 +23,9 @@ def made(compile_text):
 
     def make(source: str) -> tuple[str, bytes]:
         report = compile_text(source)
-        assert report.ptx_path is not None, report.failure
-        return Path(report.ptx_path).read_bytes().decode(), Path(report.cubin_path).read_bytes()
+        assert report.modules, report.failure
+        (module,) = report.modules
+        return Path(module.ptx_path).read_bytes().decode(), Path(module.cubin_path).read_bytes()
 
     return make
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from math import ceil, prod
-from pathlib import Path
 
 from warpsmith.kernels.device import DeviceModel
 from warpsmith.kernels.occupancy import block_limits, occupancy, waves
@@ -19,7 +18,7 @@ _FLOAT_OPS = {"add", "sub", "mul", "fma", "mad"}
 
 def static_figures(plan: LaunchPlan, report: CompileReport, device: DeviceModel | None) -> dict[str, dict[str, float]]:
     """Raw static figures of each kernel that the plan launches, by kernel; occupancy only where the device is known."""
-    texts = code_counts(Path(report.ptx_path).read_text()) if report.ptx_path else {}
+    texts = {kernel: counts for text in report.ptx_texts() for kernel, counts in code_counts(text).items()}
     launched: dict[str, list[KernelStep]] = {}
     for step in plan.steps:
         if isinstance(step, KernelStep):

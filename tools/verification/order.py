@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 from warpsmith.kernels.records import CompileReport, Counters, KernelStep, LaunchPlan, LibraryStep
 from warpsmith.tools.rules.ptx_order import order_may_show
@@ -28,7 +27,7 @@ class Order:
     def in_code(self) -> bool:
         """Whether its kernels hold atomics through which the order of threads shows."""
         kernels = {step.kernel for step in self.plan.steps if isinstance(step, KernelStep)}
-        return self.report.ptx_path is not None and order_may_show(Path(self.report.ptx_path).read_text(), kernels)
+        return any(order_may_show(text, kernels) for text in self.report.ptx_texts())
 
     @property
     def in_calls(self) -> bool:
