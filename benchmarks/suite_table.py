@@ -14,7 +14,7 @@ import argparse
 import csv
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,13 +52,15 @@ def interval(ratio: Ratio | None) -> str:
     return f"{mark}{one.value:.3f} [{one.low:.3f}, {one.high:.3f}]"
 
 
-def gathered(suites: Sequence[Path]) -> tuple[list[SuiteManifest], list[Member], list[int]]:
-    """The runs, every problem of theirs with its row from the first run in which it has ended, and how many rows come
-    from each."""
+def gathered(
+    suites: Sequence[Path], wanted: Callable[[Member], bool] = lambda _: True
+) -> tuple[list[SuiteManifest], list[Member], list[int]]:  # fmt: skip
+    """The runs, every wanted problem of theirs with its row from the first run in which it has ended, and how many rows
+    come from each."""
     runs = [read_manifest(suite) for suite in suites]
     found: dict[str, tuple[int, Member]] = {}
     for number, (suite, run) in enumerate(zip(suites, runs, strict=True)):
-        for one in members(run, read_rows(suite), read_baselines(suite)):
+        for one in filter(wanted, members(run, read_rows(suite), read_baselines(suite))):
             known = found.get(one.problem.key)
             if known is None or (known[1].row is None and one.row is not None):
                 found[one.problem.key] = (number, one)

@@ -29,7 +29,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
 
 from warpsmith.kernels.canonical import Call, Canonical, canonical
-from warpsmith.kernels.costs import flops_of
+from warpsmith.kernels.costs import bytes_moved, flops_of
 from warpsmith.kernels.decompose import decomposition_table
 from warpsmith.kernels.errors import NotYetError, UserError
 from warpsmith.kernels.fake import fake_instance, forget_fake_constants
@@ -392,8 +392,7 @@ class _Converter:
 
     def _append(self, node: Node, form: Canonical, out: TensorSpec) -> None:
         operands = [leaf for leaf in pytree.tree_leaves((form.args, form.kwargs)) if isinstance(leaf, NodeRef)]
-        read = sum(self._spec(ref).nbytes for ref in dict.fromkeys(operands))
-        moves = form.pattern not in ("view", "broadcast")
+        specs = [self._spec(ref) for ref in dict.fromkeys(operands)]
         self.nodes[node.name] = OpNode(
             name=node.name,
             op=form.op,
@@ -402,7 +401,7 @@ class _Converter:
             kwargs=form.kwargs,
             out=out,
             flops=flops_of(form, [self._spec(ref) for ref in operands], out),
-            bytes_moved=read + out.nbytes if moves else 0,
+            bytes_moved=bytes_moved(form, specs, out),
             source=_user_source(node),
         )
 

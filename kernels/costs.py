@@ -35,6 +35,22 @@ def flops_of(form: Canonical, operands: Sequence[TensorSpec], out: TensorSpec) -
     return counted if counted is not None else max([out.numel, *(spec.numel for spec in operands)])
 
 
+def bytes_moved(form: Canonical, operands: Sequence[TensorSpec], out: TensorSpec) -> int:
+    """Bytes read plus written by a node that runs alone: its operands and its result, each once; of a tensor in which
+    it looks elements up only the sectors that those lie in."""
+    if form.pattern in ("view", "broadcast"):
+        return 0
+    read = [spec.nbytes for spec in operands]
+    if form.op in _LOOKED_UP:
+        read[0] = min(read[0], out.nbytes * _LOOKED_UP[form.op])
+    return sum(read) + out.nbytes
+
+
+_LOOKED_UP = {"gather": 8, "index": 1, "index_select": 1, "embedding": 1}
+"""What looks elements up in its first operand: the bytes read for each of the result. Those of a gather lie anywhere,
+in a sector of 32 bytes each; the others take whole rows."""
+
+
 def fastest_unit(node: OpNode, graph: OpGraph) -> Unit:
     """Which of a device's units may do a node's operations, if a library computes it: no time is believed that they
     could not reach."""

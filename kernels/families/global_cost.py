@@ -50,6 +50,8 @@ def _sweep(
     cached = again and stays_in_cache(facts, device, layout.rows, writes=bool(sweep.stores))
     read = 0 if cached else int(share * sum(load.numel * size for load, size in loads))
     written = int(share * sum(store.numel * codegen.ITEM_BYTES[store.dtype] for store in sweep.stores))
+    if written:
+        written += int((common.GOING_ROUND - 1.0) * (read + written))
     monoid = sweep.monoid
     if values["passes"] == "online" and parts.fused and sweep.index == 0:
         monoid = parts.fused

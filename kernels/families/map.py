@@ -183,6 +183,7 @@ class MapFamily:
             accesses += total // (vector if packable(region, store, vector) else 1)
             # Sectors written in part take the time of whole ones, as measured for rows (`row_cost`).
             beyond += int(total * max(0.0, _step(region, store) - common.item_bytes(store)))
+        round_ = 1.0 if values["grid"] == "exact" else common.GOING_ROUND
         return (
             LaunchFeatures(
                 kernel=KERNEL,
@@ -190,8 +191,8 @@ class MapFamily:
                 threads=int(values["block"]),
                 registers=self._registers(region, values),
                 shared_bytes=0,
-                dram_read=int((common.bytes_read(region) + again) * (1.0 if plain else common.HINTED_READ)),
-                dram_written=common.bytes_written(region) + beyond,
+                dram_read=int((common.bytes_read(region) + again) * (1.0 if plain else common.HINTED_READ) * round_),
+                dram_written=int((common.bytes_written(region) + beyond) * round_),
                 l2_read=requested,
                 shared_traffic=0,
                 flops=sum(line.flops for line in region.post) * total,

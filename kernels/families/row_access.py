@@ -38,6 +38,8 @@ class Reading:
     numel: int
     before: str = ""
     """Bytes of resident slices that lie before this one, as device code."""
+    same: int = 1
+    """Elements of the widest vector that reads one address, where that does not move along the innermost axes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +148,19 @@ def classify(address: Expr, guarded: bool, region: Region, shape: Geometry) -> t
     return ("blocked", width) if width > 1 else ("gather", 1)
 
 
+def still_run(address: Expr, reduced: tuple[Axis, ...], shape: Geometry) -> int:
+    """Elements of the widest vector within which the address stays the same under the region's peel."""
+    run = 1
+    for axis in reversed(reduced):
+        if axis.size > 1 and axis.name in address.axes:
+            break
+        run *= axis.size
+    width = min(WIDEST, shape.aligned)
+    while run % width:
+        width //= 2
+    return width
+
+
 def position_ctype(region: Region) -> str:
     """C type of positions and of offsets inside a row."""
     return "int" if region.reduced_size < codegen.NARROW_LIMIT - _OVERHANG else "long long"
@@ -165,6 +180,7 @@ def reading(load: Load, region: Region, shape: Geometry, names: Mapping[str, str
         decode=codegen.decode_axes(region.reduced, "position", position_ctype(region)),
         address=load.address.c_text(wide), text=codegen.load_text(load, names, wide, hint=f"{load.var}_hint"),
         hint=hint, item_bytes=codegen.ITEM_BYTES[load.dtype], numel=load.numel,
+        same=still_run(load.address, region.reduced, shape) if kind == "gather" and load.predicate is None else 1,
     )  # fmt: skip
 
 

@@ -163,14 +163,14 @@ def check_values(facts: PipelineFacts, device: DeviceModel, values: Values) -> I
     least = layout.slice_registers + 8
     return (
         common.check_threads(layout.threads, ("threads",))
-        or _check_together(device, layout)
+        or check_together(device, layout)
         or common.check_registers(device, layout.threads * layout.per_sm, least, ("threads", "cluster", "per_sm"))
         or common.check_shared(device, layout.shared_bytes, ("stages", "cluster"))
         or common.check_grid(layout.blocks, ("turns", "cluster"))
     )
 
 
-def _check_together(device: DeviceModel, layout: PipelineLayout) -> Invalid | None:
+def check_together(device: DeviceModel, layout: PipelineLayout) -> Invalid | None:
     """Whether an SM has threads and shared memory for so many blocks."""
     threads = layout.per_sm * layout.threads
     if threads > device.threads_per_sm:

@@ -139,6 +139,12 @@ template <class P> static __device__ __forceinline__ P reduce_team(P p, P* scrat
 #pragma unroll
             for (int j = 0; j < VECTOR; ++j) values[j] = to_compute(pack.v[j]);
         } else
+//% elif load.same > 1
+        if constexpr (VECTOR > 1 && VECTOR <= ${load.same}) {
+            const ${load.ctype} value = ${load.var}_read(position);
+#pragma unroll
+            for (int j = 0; j < VECTOR; ++j) values[j] = value;
+        } else
 //% endif
         {
 #pragma unroll

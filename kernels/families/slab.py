@@ -10,6 +10,7 @@ from typing import Any
 from warpsmith.kernels import codegen
 from warpsmith.kernels.assemble import assemble, load_template, render
 from warpsmith.kernels.composite import AnyRegion
+from warpsmith.kernels.cost import breakdown, total_us
 from warpsmith.kernels.device import DeviceModel
 from warpsmith.kernels.families import common, row_sweeps
 from warpsmith.kernels.families.row_access import Reading
@@ -177,14 +178,15 @@ def _space(region: Region, device: DeviceModel) -> ChoiceSpace:
 
 
 def _sensible(region: Region, facts: SlabFacts, device: DeviceModel, choices: Choices) -> Values:
-    """Small blocks, so that others of an SM move data while one waits, and rows where there is room for most of them.
+    """Small blocks, so that others of an SM move data while one waits, and rows where there is room for most of them;
+    of what fits, the least estimate.
 
     Several teams fill each other's waits; one team alone needs the lag. Shared memory comes before L2: what it holds is
     there for certain.
     """
     base = NAIVE | {"vector": choices["vector"][-1], "passes": choices["passes"][-1]}
     base |= _threads(region, facts, device, base)
-    most = max(int(teams) for teams in choices["teams"])
+    most, likely = max(int(teams) for teams in choices["teams"]), list[Values]()
     for overlap, residency, fewest in (
         ("none", "shared", min(2, most)), ("rows", "shared", 1), ("none", "cached", min(2, most)),
         ("rows", "cached", 1), ("none", "shared", 1), ("none", "cached", 1),
@@ -195,8 +197,18 @@ def _sensible(region: Region, facts: SlabFacts, device: DeviceModel, choices: Ch
             values = base | {"teams": teams, "residency": residency, "overlap": overlap}
             fits = stays_in_cache(facts, device, slab_layout(facts, device, values))
             if fits and _check(facts, device, values) is None:
-                return values
-    return base if _check(facts, device, base) is None else dict(NAIVE)
+                likely.append(values)
+                break
+    # Where rows are so few and long that one team alone may keep them, two that read them again may be faster.
+    again = base | {"teams": min(2, most), "overlap": choices["overlap"][-1]}
+    likely += [values for values in (again, base) if _check(facts, device, values) is None]
+    likely = likely or [dict(NAIVE)]
+    return min(likely, key=lambda values: _estimate(region, facts, device, values))
+
+
+def _estimate(region: Region, facts: SlabFacts, device: DeviceModel, values: Values) -> float:
+    launch = slab_features(region, device, values, facts, slab_layout(facts, device, values))
+    return total_us(breakdown((launch,), device))
 
 
 def _threads(region: Region, facts: SlabFacts, device: DeviceModel, base: Values) -> Values:

@@ -3,6 +3,7 @@
 ${prelude}
 enum Path : int { path_direct, path_staged, path_columns };
 enum Fold : int { fold_taps, fold_rows };
+enum Writes : int { writes_own, writes_turned };
 //@choices
 //% for line in fixed
 ${line}
@@ -82,6 +83,9 @@ struct Folded {
 
 extern "C" __global__ void __launch_bounds__(LANES * TEAMS, LANES * TEAMS < 512 ? 512 / (LANES * TEAMS) : 1) ${kernel}(${signature}) {
     extern __shared__ __align__(16) unsigned char shared_bytes[];
+//% for store in stores
+    __shared__ __align__(16) ${store.storage} ${store.name}_turned[WRITES == writes_turned ? LANES * TEAMS * ITEMS : 1];
+//% endfor
     const int lane = threadIdx.x % LANES, team = threadIdx.x / LANES;
     const long long wanted = (long long)blockIdx.x * TEAMS + team;
     const bool live = wanted < UNITS;
@@ -228,6 +232,33 @@ ${keep("ITEMS")}
             }
         }
 //% endfor
+    };
+
+    // The same for rows that start anywhere: a warp's outputs change hands, so that neighbours write neighbours.
+    const auto put_turned = [&](int od, int oh, int first, const Folded (&folds)[ITEMS]) {
+        if (!live || od >= OUT_D || oh >= OUT_H) return;
+${keep("ITEMS")}
+        const int ${output_d} = od, ${output_h} = oh, place = threadIdx.x % 32;
+        const int warp = (int)threadIdx.x / 32 * 32 * ITEMS, warp_first = first - place * ITEMS;
+        __syncwarp();  // what was there has been read
+#pragma unroll
+        for (int item = 0; item < ITEMS; ++item) {
+            if (first + item < OUT_W) {
+//% for store in stores
+                ${store.name}_turned[warp + place * ITEMS + item] = ${store.name}_pack.v[item];
+//% endfor
+            }
+        }
+        __syncwarp();
+#pragma unroll
+        for (int item = 0; item < ITEMS; ++item) {
+            const int ${output_w} = warp_first + item * 32 + place;
+            if (${output_w} < OUT_W) {
+//% for store in stores
+                store_one<CACHE_HINT>(${store.at}, ${store.name}_turned[warp + item * 32 + place]);
+//% endfor
+            }
+        }
     };
 
     if constexpr (PATH == path_columns) {
@@ -475,6 +506,10 @@ ${fold_all()}
         const int ow = first_ow + lane * ITEMS, iw = ow * STRIDE_W - PAD_W;
 ${fold_all()}
 #pragma unroll
-        for (int n = 0; n < SLICES * ROWS; ++n) put_items(first_od + n / ROWS, first_oh + n % ROWS, ow, folds[n / ROWS][n % ROWS]);
+        for (int n = 0; n < SLICES * ROWS; ++n) {
+            const int od = first_od + n / ROWS, oh = first_oh + n % ROWS;
+            if constexpr (WRITES == writes_turned) put_turned(od, oh, ow, folds[n / ROWS][n % ROWS]);
+            else put_items(od, oh, ow, folds[n / ROWS][n % ROWS]);
+        }
     }
 }

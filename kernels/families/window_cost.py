@@ -50,6 +50,7 @@ def window_features(kernel: str, region: WindowRegion, values: Values) -> Launch
     # What a team reads of rows that others read too; neighbours along the last dimension share next to nothing.
     requested = layout.units * layout.rows_read * min(layout.columns, g.w.extent + 2 * g.w.padding)
     through, operations = _on_chip(region, values, requested)
+    through += 2 * outputs if layout.turned_bytes else 0
     special = common.special_ops(region.post) * outputs + common.special_ops(region.lines) * requested
     lines = common.instructions(region.post) + len(region.stores) * 3
     written = sum(store.numel * codegen.ITEM_BYTES[store.dtype] for store in region.stores)
@@ -58,7 +59,8 @@ def window_features(kernel: str, region: WindowRegion, values: Values) -> Launch
     in_flight = min(layout.rows_read * together, ahead) * vector * size
     return LaunchFeatures(
         kernel=kernel, blocks=layout.blocks, threads=layout.threads, registers=registers_of(region, values),
-        shared_bytes=layout.shared_bytes, dram_read=int(touched * size * small), dram_written=written,
+        shared_bytes=layout.shared_bytes + layout.turned_bytes, dram_read=int(touched * size * small),
+        dram_written=written,
         l2_read=max(int(touched * size * small), int(requested * size)), shared_traffic=4 * through,
         flops=operations * (2 if region.weight else 1) + outputs * sum(line.flops for line in region.post),
         special_ops=special,

@@ -68,6 +68,8 @@ class Layout:
     rows_read: int
     """Rows that a team reads, over both outer dimensions."""
     shared_bytes: int
+    """Of the launch; outputs that change hands take static shared memory."""
+    turned_bytes: int
     unrolled: int
     """Operations that the compiler lays out one after the other."""
 
@@ -94,8 +96,15 @@ def layout_of(region: WindowRegion, values: Values) -> Layout:
         unrolled = read * span(g.w, count) + _pairs(g, slices, rows) * across * count
     return Layout(
         threads=lanes * teams, units=units, blocks=-(-units // teams), tile=tile, columns=columns, rows_read=read,
-        shared_bytes=4 * teams * lines * columns, unrolled=unrolled,
+        shared_bytes=4 * teams * lines * columns, turned_bytes=_turned(region, values, lanes * teams * items),
+        unrolled=unrolled,
     )  # fmt: skip
+
+
+def _turned(region: WindowRegion, values: Values, outputs: int) -> int:
+    """Bytes of a block's outputs that change hands."""
+    size = sum(codegen.ITEM_BYTES[store.dtype] for store in region.stores)
+    return outputs * size if values["writes"] == "turned" else 0
 
 
 def _pairs(g: Geometry, slices: int, rows: int) -> int:

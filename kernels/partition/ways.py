@@ -1,5 +1,5 @@
-"""Ways to lay a graph out before it is cut: contiguous or channels last, as it is, with joined tensors or with poolings
-written out."""
+"""Ways to lay a graph out before it is cut: contiguous or channels last, as it is, with joined tensors, with poolings
+written out or with gathers as sums."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from warpsmith.kernels.partition.biases import with_split_biases
 from warpsmith.kernels.partition.channels_last import channels_last, with_written_out_pools
 from warpsmith.kernels.partition.fuse import Fusion
 from warpsmith.kernels.partition.joined import Piece, joined, placed
+from warpsmith.kernels.partition.picks import with_picks
 from warpsmith.kernels.partition.price import Prices
 from warpsmith.kernels.partition.products import own_products
 from warpsmith.kernels.partition.relus import with_cut_convolutions
@@ -41,15 +42,15 @@ class Laid:
 def laid_ways(
     graph: OpGraph, prices: Prices, layout: Layout, products: frozenset[str] | None = None
 ) -> list[Laid]:  # fmt: skip
-    """The graph in one layout: as it is, with joined tensors where it has some, with kernels of ours for products where
-    that seems to pay. Nothing where no convolution gains by the layout. `products` are those to be computed so, in
-    place of a choice."""
+    """The graph in one layout: as it is, with joined tensors or with gathers as sums where it has some, with kernels of
+    ours for products where that seems to pay. Nothing where no convolution gains by the layout. `products` are those
+    to be computed so, in place of a choice."""
     lay = _contiguous if layout == "contiguous" else _channels_last
     graph = _split(graph)
     made = joined(graph)
     found = [lay(graph, prices, {}), None if made is None else lay(made.graph, prices, made.pieces)]
     if layout == "contiguous":
-        found += [_with_pools(graph, prices), _with_products(found[0], products)]
+        found += [_with_pools(graph, prices), _with_picks(graph, prices), _with_products(found[0], products)]
     return [laid for laid in found if laid is not None]
 
 
@@ -62,6 +63,13 @@ def _with_pools(graph: OpGraph, prices: Prices) -> Laid | None:
         return None
     laid = laid_out(written)
     return Laid(Fusion(laid, prices, live_nodes(laid), begin_stored=frozenset(names)), "contiguous", graph.load_time)
+
+
+def _with_picks(graph: OpGraph, prices: Prices) -> Laid | None:
+    """Contiguous, with gathers of one element a row as sums that kernels over the same rows may take along; None where
+    there are none."""
+    picked = with_picks(graph)
+    return None if picked is None else _contiguous(picked, prices, {})
 
 
 def _with_products(plain: Laid | None, chosen: frozenset[str] | None) -> Laid | None:

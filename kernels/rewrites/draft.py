@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from warpsmith.kernels.canonical import Canonical
-from warpsmith.kernels.costs import flops_of
+from warpsmith.kernels.costs import bytes_moved, flops_of
 from warpsmith.kernels.decompose import pattern_of
 from warpsmith.kernels.interpret import evaluated
 from warpsmith.kernels.opgraph import NodeRef, OpGraph, OpNode, TensorSpec
@@ -88,9 +88,10 @@ class Draft:
         found = evaluated(node, held, device=torch.device("meta"))
         kind = dtype or str(found.dtype).removeprefix("torch.")
         out = TensorSpec(tuple(found.shape), tuple(found.stride()), kind)
-        flops = flops_of(Canonical(op, node.args, {}, node.pattern), specs, out)
-        moved = sum(spec.nbytes for spec in specs) + out.nbytes if node.pattern not in ("view", "broadcast") else 0
-        return replace(node, out=out, flops=flops, bytes_moved=moved)
+        form = Canonical(op, node.args, {}, node.pattern)
+        return replace(
+            node, out=out, flops=flops_of(form, specs, out), bytes_moved=bytes_moved(form, specs, out)
+        )  # fmt: skip
 
 
 def _meta(spec: TensorSpec) -> torch.Tensor:

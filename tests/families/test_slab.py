@@ -11,7 +11,7 @@ from regions import random
 from running import assert_compile_cleanly, assert_computes, poisoned
 
 from warpsmith.kernels.assemble import differences_elsewhere
-from warpsmith.kernels.cost import estimate_us, floor_us
+from warpsmith.kernels.cost import breakdown, total_us
 from warpsmith.kernels.device import model_for
 from warpsmith.kernels.families.registry import own_families
 from warpsmith.kernels.families.slab import SlabFamily
@@ -138,14 +138,32 @@ def test_invalid_combinations_say_why(values, kind, spec_of):
     assert set(found.slots) & set(values)
 
 
-@pytest.mark.parametrize("case", [SOFTMAX, GROUPS, INSTANCES, SLABS], ids=repr)
-def test_the_prior_reads_rows_once_and_is_near_the_floor(case, spec_of):
+@pytest.mark.parametrize("case", [SOFTMAX, GROUPS, INSTANCES], ids=repr)
+def test_the_prior_reads_rows_once(case, spec_of):
     spec = spec_of(FAMILY, case.region)
     (features,) = spec.features(spec.sensible())
     once = sum(4 * load.numel for load in case.region.loads)
     assert features.dram_read == once
     assert features.threads * spec.sensible()["grid"] <= DEVICE.threads_per_sm
-    assert estimate_us(spec, spec.sensible()) < 1.35 * floor_us(case.region, DEVICE)
+
+
+@pytest.mark.parametrize(
+    ("case", "changed", "measured"),
+    [
+        (SOFTMAX, {"teams": 16, "residency": "shared", "unroll": 4}, 4699),
+        (SOFTMAX, {"teams": 8, "residency": "shared", "overlap": "rows", "unroll": 4}, 5970),
+        (SOFTMAX, {"teams": 24, "order": "backward", "unroll": 4}, 4820),
+        (GROUPS, {"teams": 3, "residency": "shared", "unroll": 2}, 6559),
+        (SLABS, {"teams": 1, "residency": "shared", "unroll": 2}, 388),
+    ],
+    ids=repr,
+)
+def test_teams_are_estimated_to_wait_as_measured(case, changed, measured, spec_of):
+    """On an H200; the norms with a weight and a bias, which hardly count."""
+    spec = spec_of(FAMILY, case.region)
+    values = spec.naive | {"block": 256, "grid": 4, "vector": 4, "passes": "online"} | changed
+    (features,) = FAMILY.features(case.region, DEVICE, values)
+    assert total_us(breakdown((features,), DEVICE)) == pytest.approx(measured, rel=0.25)
 
 
 def test_rows_that_crowd_each_other_out_of_the_cache_are_read_again(spec_of):

@@ -83,6 +83,7 @@ def test_naive_kernels_compute_what_torch_does(function, compiler, spec_of):
         ("max_pool_places", {"path": "direct", "rows": 2}),
         ("depthwise_solid", {"path": "staged", "vector": 4, "rows": 2, "slices": 2, "items": 2}),
         ("max_pool_solid", {"path": "columns", "rows": 2, "slices": 2}),
+        ("avg_pool_line", {"vector": 4, "items": 4, "fold": "rows", "writes": "turned"}),
     ],
 )
 def test_paths_compute_what_torch_does(function, values, compiler, spec_of):
@@ -93,6 +94,25 @@ def test_paths_compute_what_torch_does(function, values, compiler, spec_of):
     assert FAMILY.check(case.region, spec.device, spec.naive | values) is None
     candidate = FAMILY.emit(case.region, spec.device, spec.naive | values)
     assert_computes(compiler, case, candidate, shift=function == "pool_of_relu_and_more", poison=0xFF)
+
+
+def test_rows_that_start_anywhere_may_change_hands(spec_of):
+    """With odd rows of results a thread's own neighbours are four accesses of a quarter of their sectors."""
+    spec = spec_of(FAMILY, region_of("avg_pool_line", "64,128,65536"))
+    best = spec.sensible()
+    assert (best["path"], best["writes"], best["cache_hint"]) == ("direct", "turned", "default")
+    assert spec.emit(best).plan.steps[0].shared_bytes == 0
+    found = spec.check(spec.naive | {"path": "columns", "writes": "turned"})
+    assert found is not None
+    assert found.kind == "shape"
+    assert "writes" not in spec_of(FAMILY, region_of("avg_pool_plane", "16,64,2048,2048")).naive
+
+
+def test_results_and_positions_change_hands(compiler, spec_of):
+    case = case_of("max_pool_places", "1,3,9,130")
+    spec = spec_of(FAMILY, case.region)
+    values = {"lanes": 32, "teams": 2, "items": 2, "rows": 2, "writes": "turned"}
+    assert_computes(compiler, case, FAMILY.emit(case.region, spec.device, spec.naive | values), poison=0xFF)
 
 
 def test_windows_over_halves(compiler, spec_of):

@@ -235,3 +235,21 @@ def test_a_page_of_two_runs_takes_each_row_from_the_first_that_has_it(
     ]
     assert "| 7 |" in page
     assert "| L1-006_P | open |" in page
+
+
+def test_goals_are_reached_at_the_floor_missed_or_open(tmp_path: Path, rows: dict[str, ProblemRow]) -> None:
+    goals = benchmark("family_goals")
+    shares = {"L1-001_P": 0.97, "L1-002_P": 0.6, "L1-003_P": 0.1}
+    with SuiteFolder.create("t", tmp_path) as folder:
+        folder.write_manifest(manifest(1, 2, 3, 4, 5, 6))
+        for key, one in rows.items():
+            folder.append(one.model_copy(update={"roofline_fraction": shares.get(key)}))
+        table = tmp_path / "goals.csv"
+        wanted = ("1,5.0,eager", "2,1.5,eager", "3,2.0,eager", "6,1.0,compile", "9,1.0,compile")
+        table.write_text("family,level,id,goal,over\n" + "".join(f"some,1,{one}\n" for one in wanted))
+        page = goals.page("Title", ("A note.",), [folder.folder], goals.read_goals(table))
+    assert page.startswith("# Title\n")
+    ends = [line.split("|")[-2].strip() for line in page.splitlines() if line.startswith("| L1-")]
+    assert ends == ["at the floor", "missed", "reached", "open", "open"]
+    assert "| some | 5 | 2.466 | 7.368 | 1 | 1 | 1 | 2 |" in page
+    assert "| L1-009 | – | 1.00 over compile | – | – | – | open |" in page
