@@ -119,6 +119,21 @@ def test_rows_follow_the_weights_and_hold_nothing(tmp_path):
         assert sum(piece.numel() for piece in found.pieces(100)) == found.numel()
 
 
+def test_batches_that_have_fitted_are_not_held_to_a_limit_again(tmp_path):
+    instance = instance_of(tmp_path, MLP)
+    produced = oracle.EagerOutputs(instance, instance.inputs)
+    with Tracked(1 << 20) as counted:
+        memory = MemoryBudget(counted, 1 << 30, 1 << 18, eager_bytes=1 << 19, _capacity=1 << 20)
+        (found,) = oracle.reference64(instance, instance.inputs, produced=produced, memory=memory).outputs
+        assert isinstance(found, Rowwise)
+        before = counted.held_to
+        assert len(list(found.pieces(1 << 30))) > 2
+        assert counted.held_to - before <= 2, "the first batch, or one of half its size"
+        before = counted.held_to
+        found.opened()
+        assert counted.held_to == before
+
+
 def test_what_cannot_be_split_is_computed_as_a_whole(tmp_path):
     instance = instance_of(tmp_path, "x - x.mean(0)")
     produced = oracle.EagerOutputs(instance, instance.inputs)

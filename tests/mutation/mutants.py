@@ -25,7 +25,7 @@ VERIFY, OUTCOMES, COMPARE = "tools/verification/verify.py", "tools/outcomes.py",
 EMULATOR, PTX, SLOTS = "sandbox/emulator/backend.py", "tools/rules/ptx_policy.py", "kernels/slot_text.py"
 JUDGE, EXACT = "tools/plan_file.py", "tools/verification/compare_exact.py"
 
-LAUNCH = "    result = loaded.launch({**inputs.arguments(), **outputs.named()}, poison=poison, again=again)\n"
+LAUNCH = "    with progress.ran():\n        result = loaded.launch("
 JUDGED = "    progress.reordered = bool(result.notes)\n    if result.failure is None and result.refused is None:\n"
 
 MUTANTS = (
@@ -135,8 +135,8 @@ MUTANTS = (
     ),
     Mutant(
         "launch limits are not looked at", EMULATOR,
-        "            if failure is not None:\n                return failure\n        return None\n\n    def launch(",
-        "        return None\n\n    def launch(", ("c02_too_much_shared", "c02_right_first_then_refused"),
+        "            if failure is not None:\n                return failure\n        return None\n\n    def _take_modules(",
+        "        return None\n\n    def _take_modules(", ("c02_too_much_shared", "c02_right_first_then_refused"),
     ),
     Mutant(
         "library steps may change shapes", "sandbox/cuda/library.py",

@@ -23,6 +23,8 @@ class Tracked(TorchDispatchMode):
         """Allocations beyond the limit."""
         self.refused = 0
         """Those beyond what `at_most` allows."""
+        self.held_to = 0
+        """Times that `at_most` was entered."""
         self._most: int | None = None
         self._live: dict[int, int] = {}
         self._total = self._peak = 0
@@ -74,6 +76,7 @@ class Tracked(TorchDispatchMode):
     def at_most(self, more: int) -> Iterator[None]:
         """Inside, allocations beyond so many bytes more fail."""
         before = self._most
+        self.held_to += 1
         self._most = self._total + more if before is None else min(before, self._total + more)
         try:
             yield

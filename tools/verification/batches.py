@@ -155,6 +155,9 @@ class Rows:
         self._inputs = list(inputs)
         self._split = split
         self._batch = max(1, min(batch, split.size))
+        self._tried = False
+        """Whether a batch of this size has fitted. The next ones take as much; to hold each of them to a limit has the
+        allocator give its reserve back and ask for it anew, which takes longer than the batch."""
 
     def outputs(self) -> tuple[Rowwise, ...]:
         """All outputs. Asks for one row, which says what they look like."""
@@ -166,18 +169,19 @@ class Rows:
 
     def batches(self, index: int) -> Iterator[torch.Tensor]:
         """One output, some rows at a time, in order. Where memory does not suffice, batches become smaller."""
-        run, start, held = self._double(), 0, True
+        run, start = self._double(), 0
         while start < self._split.size:
-            within, rows = self._memory.within() if held else contextlib.nullcontext(), self._batch
+            held, rows = not self._tried, self._batch
             try:
-                with within:
+                with self._memory.within() if held else contextlib.nullcontext():
                     found = run(self._split.rows(self._inputs, slice(start, start + rows)))[index]
             except torch.OutOfMemoryError:
                 if rows == 1 and not held:
                     raise
                 # A single row that does not fit the bound may fit the device.
-                held, self._batch = rows > 1, -(-rows // 2)
+                self._tried, self._batch = rows == 1, -(-rows // 2)
                 continue
+            self._tried = True
             start += len(found)
             yield found
             del found
