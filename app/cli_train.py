@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
-from warpsmith.app.options import JsonlOpt, JsonOpt, OutOpt, QuietOpt, path_of
+from warpsmith.app.options import JsonlOpt, JsonOpt, OutOpt, QuietOpt, given, path_of
 
 
 def train(
+    ctx: typer.Context,
     config: Annotated[
         Path | None, typer.Argument(parser=path_of, metavar="[CONFIG.toml]", help="What to train, on what, and how.")
     ] = None,
@@ -33,4 +34,6 @@ def train(
     with make_display(json=json, jsonl=jsonl, quiet=quiet) as display:
         from warpsmith.app.training.command import TrainCommand, run_train
 
-        raise typer.Exit(run_train(TrainCommand(config, resume, model, steps, out), display))
+        raise typer.Exit(
+            run_train(TrainCommand(config, resume, model, steps, out if "out" in given(ctx) else None), display)
+        )

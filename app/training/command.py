@@ -48,7 +48,8 @@ class TrainCommand:
     resume: Path | None = None
     model: Path | None = None
     steps: int | None = None
-    out: Path = Path("runs")
+    out: Path | None = None
+    """Where a new training's folder is made; `runs` by default."""
 
 
 def run_train(wanted: TrainCommand, display: Display) -> int:
@@ -59,7 +60,13 @@ def run_train(wanted: TrainCommand, display: Display) -> int:
     folder = wanted.resume or _new_folder(wanted, config)
     says = f"everything up to the last checkpoint is kept; go on with --resume {folder}"
     judged = Judges(folder, config.rewards, config.train.seed, display)
-    with interrupt_says(says), _held(folder), _stops() as heard, judged as judges:
+    with (
+        room_needed(folder, resumable=True),
+        interrupt_says(says),
+        _held(folder, fresh=wanted.resume is None),
+        _stops() as heard,
+        judged as judges,
+    ):
         source, held_out = _tasks(config, judges, display)
         _warn(config, judges, display)
         from warpsmith.rl.train.trainer import train
@@ -82,6 +89,10 @@ def _config(wanted: TrainCommand) -> TrainConfig:
         if wanted.config is None:
             raise UserError("name what to train: `warpsmith train CONFIG.toml`, or go on with --resume DIR")
         return read_config(wanted.config, **more)
+    if wanted.out is not None and wanted.out.resolve() != wanted.resume.resolve().parent:
+        raise UserError(
+            f"--out {wanted.out} is given, the training lies in {wanted.resume.resolve().parent}: leave --out out"
+        )
     kept = kept_config(wanted.resume, **more)
     if wanted.config is None:
         return kept
@@ -115,7 +126,7 @@ def _new_folder(wanted: TrainCommand, config: TrainConfig) -> Path:
     assert wanted.config is not None
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     name = re.sub(r"[^A-Za-z0-9_.]+", "-", wanted.config.stem).strip("-.")[:40] or "config"
-    folder = wanted.out / f"{stamp}-train-{name}-{secrets.token_hex(3)}"
+    folder = (wanted.out or Path("runs")) / f"{stamp}-train-{name}-{secrets.token_hex(3)}"
     with room_needed(folder):
         folder.mkdir(parents=True)
         write_atomically(folder / CONFIG, (json.dumps(config.document, indent=1, default=str) + "\n").encode())
@@ -123,14 +134,14 @@ def _new_folder(wanted: TrainCommand, config: TrainConfig) -> Path:
 
 
 @contextlib.contextmanager
-def _held(folder: Path) -> Iterator[None]:
+def _held(folder: Path, *, fresh: bool) -> Iterator[None]:
     """One process at a time trains in a folder. UserError where another one does. A training that could not be begun
-    leaves no folder."""
+    leaves no folder where this call made it (`fresh`)."""
     lock = acquire(folder)
     try:
         yield
     except WarpsmithError:
-        if {path.name for path in folder.iterdir()} <= {CONFIG, LOCK}:
+        if fresh and {path.name for path in folder.iterdir()} <= {CONFIG, LOCK}:
             shutil.rmtree(folder)
         raise
     finally:

@@ -87,10 +87,11 @@ def kept_config(folder: Path, *, model: Path | None = None, steps: int | None = 
 
 def config_of(given: dict[str, Any], where: str, *, model: Path | None = None, steps: int | None = None) -> TrainConfig:
     """From a parsed document."""
-    if model is not None:
-        table = given.get("model")
-        # Anything but a table is told of below, by its name.
-        given = given | {"model": ({} if table is None else table) | {"path": str(model.resolve())}}
+    if not isinstance(given, dict):
+        raise UserError(f"{where} holds no document of a training; begin a new one without --resume")
+    table = given.get("model", {})
+    if model is not None and isinstance(table, dict):  # Anything else is told of below, by its name.
+        given = given | {"model": table | {"path": str(model.resolve())}}
     if steps is not None:
         given = given | {"steps": steps}
     own = {name: given[name] for name in ("tasks", "held_out", "rewards") if name in given}

@@ -49,6 +49,8 @@ class Judges:
         self.devices: set[str] = set()
         """Where candidates are judged, as in `verified_on`."""
         self._opened: dict[str, tuple[LiveProblem, PolicyResources]] = {}
+        self._where: dict[str, tuple[str, str | None, int | None]] = {}
+        """Device, architecture and jobs of each problem."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -64,7 +66,12 @@ class Judges:
 
     def tasks(self, problem: SuiteProblem, section: TaskSection) -> list[RoleTask | TeamTask]:
         """The tasks of a problem. UserError where it cannot be judged here."""
-        name = problem.key
+        name, where = problem.key, (section.device, section.arch, section.jobs)
+        if self._where.setdefault(name, where) != where:
+            raise UserError(
+                f"{name}: [tasks] and [held_out] name it with another device, arch or jobs; one judge serves both: "
+                "write the same"
+            )
         if name not in self._opened:
             self._display.phase(f"{name}: judging its first kernel")
             try:

@@ -93,6 +93,8 @@ class LiveProblem:
         believed again. None where there is nobody to ask."""
         if self.second is None:
             return None
+        if not wanted:
+            return []
         candidates = [self.spec.emit(values) for values in wanted]
         first, again = self.judge(candidates), self.second(candidates)
         for candidate, before, now in zip(candidates, first, again, strict=True):

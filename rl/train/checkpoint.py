@@ -75,13 +75,24 @@ def write_checkpoint(folder: Path, one: Checkpoint, keep: int) -> Path:
             "optimizer": one.optimizer, "watch": dict(one.watch),
             "published": dict(one.published), "generators": list(one.generators),
         }  # fmt: skip
-        torch.save(state, fresh / "state.pt")
-        with gzip.open(fresh / "ready.jsonl.gz", "wt", compresslevel=1) as file:
+        _save(state, fresh / "state.pt")
+        with gzip.open(fresh / "ready.jsonl.gz", "wt", compresslevel=1) as lines:
             rows = ((rank, batch) for rank, ready in enumerate(one.ready) for batch in ready)
-            file.writelines(f'{{"rank": {rank}, "batch": {batch.model_dump_json()}}}\n' for rank, batch in rows)
+            lines.writelines(f'{{"rank": {rank}, "batch": {batch.model_dump_json()}}}\n' for rank, batch in rows)
     for old in checkpoints(folder)[:-keep]:
         shutil.rmtree(old)
     return path
+
+
+def _save(state: dict[str, Any], path: Path) -> None:
+    """OSError where the disk is full: given a path, or at its end, torch tells of that in words of its own."""
+    with path.open("wb", buffering=0) as file:
+        try:
+            torch.save(state, file)
+        except RuntimeError as error:
+            if isinstance(error.__context__, OSError):
+                raise error.__context__ from None
+            raise
 
 
 def checkpoints(folder: Path) -> list[Path]:

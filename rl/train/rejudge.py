@@ -31,7 +31,7 @@ class Rejudged(Protocol):
 
     def again(self, replies: Sequence[Any]) -> Sequence[Again] | None:
         """A full verdict on each by a fresh session with seeds of its own; nothing is looked up. Replies are as `score`
-        takes them. None where there is nobody to ask."""
+        takes them, none where it is asked whether it can. None where there is nobody to ask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,8 @@ class HackWatch:
         order: dict[tuple[str, Said], tuple[int, int, float]] = {}
         tasks: dict[str, Asked] = {}
         for group in groups:
-            if not isinstance(group.task, Rejudged):
+            # Who has nobody to ask takes no other's turn.
+            if not isinstance(group.task, Rejudged) or group.task.again(()) is None:
                 continue
             name = group.task.name
             passed = {

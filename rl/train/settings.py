@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -163,6 +164,17 @@ def train_settings(given: dict[str, Any], where: str) -> TrainSettings:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
+        remedy = f"; there are {', '.join(_names(first['loc']))}" if first["type"] == "extra_forbidden" else ""
         raise UserError(
-            f"{where}: {place + ': ' if place else ''}{first['msg'].removeprefix('Value error, ')}"
+            f"{where}: {place + ': ' if place else ''}{first['msg'].removeprefix('Value error, ')}{remedy}"
         ) from None
+
+
+def _names(place: Sequence[int | str]) -> list[str]:
+    """The fields of the section that a wrong name stands in."""
+    section: Any = TrainSettings
+    for name in place[:-1]:
+        section = section.model_fields[str(name)].annotation
+        # A section that may be left out is one of two types.
+        section = next((one for one in get_args(section) if hasattr(one, "model_fields")), section)
+    return list(section.model_fields)

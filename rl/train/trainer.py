@@ -109,7 +109,7 @@ class Trainer:
             if self._collapsed(figures):
                 stop = "collapse"
                 break
-            if any(self.ranks.gathered(interrupted())):
+            if self._step < self.settings.steps and any(self.ranks.gathered(interrupted())):
                 stop = "interrupted"
                 break
             every = self.settings.checkpoint_every

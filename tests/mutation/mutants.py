@@ -135,7 +135,8 @@ MUTANTS = (
     ),
     Mutant(
         "launch limits are not looked at", EMULATOR,
-        "            if failure is not None:\n                return failure\n        return None\n\n    def _take_modules(",
+        "            if failure is not None:\n                return failure\n"
+        "        return None\n\n    def _take_modules(",
         "        return None\n\n    def _take_modules(", ("c02_too_much_shared", "c02_right_first_then_refused"),
     ),
     Mutant(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from support.problems import problem
 
 from warpsmith.app.display import QuietDisplay
 from warpsmith.app.training.command import TrainCommand, run_train
+from warpsmith.kernels.errors import UserError
 
 TABLE = "block_size_x,tile_size,use_shmem,status,time_ms\n" + "".join(
     f"{block},{tile},{shared},{'ok' if (block, shared) != (512, 1) else 'compile'},"
@@ -86,7 +88,8 @@ def test_a_team_learns_a_recorded_table_in_joint_rounds(tmp_path: Path, written:
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"top": "learning = 1\n"}, "learning"),
+        ({"top": "learning = 1\n"}, "learning_rate"),
+        ({"model": 'path = "x"\npth = "x"\n'}, "there are path"),
         ({"tasks": 'tables = ["table.csv"]\ncredit = "counterfactual"\n'}, 'agents = "team"'),
         ({"tasks": 'tables = ["table.csv"]\ncode = true\n'}, "roles write code alone"),
         ({"tasks": 'tabels = ["table.csv"]\n'}, "tasks.tabels"),
@@ -106,6 +109,36 @@ def test_documents_that_cannot_be_used_say_what_to_write(
     assert words in done.stderr
     assert "Traceback" not in done.stderr
     assert not list(tmp_path.glob("runs/*"))
+
+
+def test_what_contradicts_a_training_that_goes_on_is_told_and_nothing_is_removed(tmp_path: Path, written: Any) -> None:
+    config = written(top="steps = 1\n", held_out="")
+    assert run_train(TrainCommand(config=config, out=tmp_path / "runs"), QuietDisplay()) == 0
+    (folder,) = (tmp_path / "runs").iterdir()
+    with pytest.raises(UserError, match="leave --out out"):
+        run_train(TrainCommand(config=None, resume=folder, out=tmp_path / "other"), QuietDisplay())
+    (tmp_path / "table.csv").unlink()
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    shutil.copy(folder / "config.json", bare)
+    with pytest.raises(UserError, match=r"table\.csv"):
+        run_train(TrainCommand(config=None, resume=bare), QuietDisplay())
+    assert (bare / "config.json").is_file(), "a folder that this call did not make stays"
+    (bare / "config.json").write_text("[]")
+    with pytest.raises(UserError, match="no document of a training"):
+        run_train(TrainCommand(config=None, resume=bare, steps=3), QuietDisplay())
+    named = written(model="").read_text()
+    (tmp_path / "named.toml").write_text('model = "tiny"\n' + named)
+    with pytest.raises(UserError, match="model"):
+        run_train(TrainCommand(config=tmp_path / "named.toml", model=tmp_path), QuietDisplay())
+
+
+def test_one_problem_is_judged_in_one_place(tmp_path: Path, written: Any) -> None:
+    (tmp_path / "relu.py").write_text(problem())
+    tasks = 'problems = ["relu.py"]\ndevice = "cpu"\nrandom = 0\njobs = 1\n'
+    config = written(tasks=tasks, held_out=tasks + 'arch = "sm_80"\n')
+    with pytest.raises(UserError, match="one judge serves both"):
+        run_train(TrainCommand(config=config, out=tmp_path / "runs"), QuietDisplay())
 
 
 @pytest.mark.e2e

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from support.played import PROBLEM
 from support.problems import problem
+from train.test_tasks import TABLES
 from train.toy import ToyTask, live, settings
 
 from warpsmith.agents.resources import PolicyResources
@@ -26,6 +27,7 @@ from warpsmith.kernels.records import Candidate, Outcome
 from warpsmith.rl.rewards.settings import RewardSettings
 from warpsmith.rl.tasks.ground import RoleTask
 from warpsmith.rl.tasks.live import LiveProblem
+from warpsmith.rl.tasks.recorded import table_team
 from warpsmith.rl.tasks.scoring import INCORRECT, ranked_within
 from warpsmith.rl.train.rejudge import MOST, Group, HackWatch
 from warpsmith.rl.train.sampler import LiveTasks
@@ -35,6 +37,7 @@ from warpsmith.rl.train.trainer import Trained, train
 from warpsmith.tools.evaluate import Evaluator
 from warpsmith.tools.null import EvaluatorLike, NullEvaluator, PassesOnce, PlantedFailure
 from warpsmith.tools.plan_file import load_candidate
+from warpsmith.tools.tables.folder import read_table
 
 REWARDS = RewardSettings()
 RESOURCES = PolicyResources(lambda address: None, lambda kind, data: None, model_for("sm_90"), PROBLEM)  # type: ignore[arg-type,return-value]
@@ -113,6 +116,10 @@ def test_the_best_are_doubted_first_and_what_holds_is_not_doubted_for_ever() -> 
     watch.look([Group(task, texts, scored)])
     assert len(watch._times) == 2
     assert not heard
+    # Who has nobody to ask takes no other's turn, however good its replies.
+    table = table_team(read_table(TABLES / "pnpoly_RTX3090.csv.xz"), REWARDS, 0)
+    replies, better = [("", "")], [Scored(9.0)]
+    assert watch.look([Group(table, replies, better), Group(task, texts, scored)]).judged == 1
     # A judge that cannot be asked anew, and a task without one, are left alone.
     made.second = None
     assert watch.look([Group(task, texts, scored), Group(ToyTask(), texts, scored)]).judged == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,27 @@ def test_a_training_that_was_ended_goes_on_bit_for_bit(folder: Path, tmp_path: P
     assert same(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
     assert learnt(lines(tmp_path / "whole")) == learnt(lines(tmp_path / "parts"))
     assert [path.name for path in sorted((tmp_path / "parts" / "policy").iterdir())] == ["v00000004", "v00000006"]
+
+
+def test_a_training_whose_last_update_is_made_was_not_interrupted(folder: Path, tmp_path: Path) -> None:
+    made = settings(folder, steps=2)
+    calls = iter([False, True, True])
+    ended = train(made, live(made), tmp_path, interrupted=lambda: next(calls))
+    assert (ended.step, ended.stop) == (2, "steps")
+
+
+def test_a_full_disk_is_told_as_such(folder: Path, tmp_path: Path) -> None:
+    made = settings(folder, steps=1)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 14, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            train(made, live(made), tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert not list((tmp_path / "checkpoints").glob("0*"))
 
 
 def test_what_was_done_after_the_last_checkpoint_is_done_again_once(folder: Path, tmp_path: Path) -> None:
