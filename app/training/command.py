@@ -175,7 +175,7 @@ def _tasks(config: TrainConfig, judges: Judges, display: Display) -> tuple[Sourc
 
 def _live(section: TaskSection, config: TrainConfig, judges: Judges) -> list[Asked]:
     """Tables first, then problems. UserError where two have one name."""
-    from warpsmith.rl.tasks.recorded import TableTask, table_team
+    from warpsmith.rl.tasks.recorded import table_task, table_team
 
     found: list[Asked] = []
     for name in section.tables:
@@ -185,7 +185,7 @@ def _live(section: TaskSection, config: TrainConfig, judges: Judges) -> list[Ask
             if section.agents == "team":
                 found.append(table_team(table, config.rewards, section.random, section.credit))
             else:
-                found.append(TableTask(table, config.rewards, section.random))
+                found.append(table_task(table, config.rewards, section.random))
     if section.problems:
         for problem in find_problems(section.problems):
             found += judges.tasks(problem, section)

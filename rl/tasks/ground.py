@@ -18,6 +18,7 @@ from warpsmith.rl.train.task import Hole, Scored
 
 Agents = Literal["roles", "single", "team"]
 """A question for each role on a base, one for an agent that sets all slots, or a joint round of all roles."""
+NOT_OF_ITS_FORM = "the reply is not of its form"
 _SAYS_NOTHING = ("infrastructure_error", "not_measured")
 """Statuses of a second verdict that contradict no first one."""
 
@@ -48,11 +49,13 @@ class RoleTask:
     question: Question
     random: int
     """Verified random candidates that replies are held against; 0: none."""
+    label: str = ""
+    """Stands for the name of ground and role."""
 
     @property
     def name(self) -> str:
-        """Of problem and role."""
-        return f"{self.ground.name}:{self.question.role}"
+        """Of ground and role."""
+        return self.label or f"{self.ground.name}:{self.question.role}"
 
     @property
     def messages(self) -> Sequence[Message]:

@@ -14,7 +14,7 @@ from warpsmith.kernels.records import Candidate, Failure, Outcome, content_hash
 from warpsmith.kernels.slots import Values
 from warpsmith.rl.credit import Arm
 from warpsmith.rl.rewards.settings import RewardSettings
-from warpsmith.rl.tasks.ground import Agents, RoleTask, TeamTask, taken_back
+from warpsmith.rl.tasks.ground import NOT_OF_ITS_FORM, Agents, RoleTask, TeamTask, taken_back
 from warpsmith.rl.tasks.questions import one_question, role_questions, team_questions
 from warpsmith.rl.tasks.scoring import random_values, scored, verified_costs
 from warpsmith.rl.train.sampler import seed_of
@@ -121,7 +121,7 @@ class LiveProblem:
         invalid = self._space.check(values) if values is not None else None
         if values is not None and invalid is None:
             return None
-        message = invalid.message if invalid is not None else "the reply is not of its form"
+        message = invalid.message if invalid is not None else NOT_OF_ITS_FORM
         return Outcome(
             candidate=content_hash([self.name, values])[:16], problem_hash=content_hash(self.name), status="rejected",
             family=self.spec.family.name, slots=values or {}, provenance="own",

@@ -1,4 +1,4 @@
-"""A recorded table as a task: one reply sets all slots, and the table says what came of it."""
+"""Recorded tables as tasks: one reply, or one of each role, sets all slots, and the table says what came of it."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from warpsmith.agents.llm.records import Message
 from warpsmith.agents.recorded import TableSpace
 from warpsmith.agents.resources import NO_REGION, PolicyResources
 from warpsmith.kernels.device import model_for
 from warpsmith.kernels.errors import UserError
-from warpsmith.kernels.family import Invalid
 from warpsmith.kernels.records import Failure, Outcome, Quantiles, Status, content_hash
 from warpsmith.kernels.slots import Values
 from warpsmith.rl.credit import Arm
 from warpsmith.rl.rewards.settings import RewardSettings
-from warpsmith.rl.tasks.ground import TeamTask
-from warpsmith.rl.tasks.questions import Question, one_question, team_questions
+from warpsmith.rl.tasks.ground import NOT_OF_ITS_FORM, RoleTask, TeamTask
+from warpsmith.rl.tasks.questions import one_question, team_questions
 from warpsmith.rl.tasks.scoring import scored
 from warpsmith.rl.train.sampler import seed_of
 from warpsmith.rl.train.task import Scored
@@ -60,6 +58,13 @@ class RecordedGround:
         return scored(outcome, self.rewards, self._yardsticks[random], base_us=self.table.optimum_us)
 
 
+def table_task(table: Table, rewards: RewardSettings, random: int) -> RoleTask:
+    """One agent chooses a configuration. Nothing of the table is told but its parameters and their values. `random`:
+    recorded configurations that verified ones are held against; 0: none."""
+    ground = RecordedGround(table, rewards)
+    return RoleTask(ground, one_question(TableSpace(table), _resources()), random, label=ground.name)
+
+
 def table_team(table: Table, rewards: RewardSettings, random: int, arm: Arm = "shared") -> TeamTask:
     """A first round of all roles that own parameters of a table. UserError where that is one role."""
     space = TableSpace(table)
@@ -70,47 +75,6 @@ def table_team(table: Table, rewards: RewardSettings, random: int, arm: Arm = "s
         )
     questions = team_questions(space, _resources())
     return TeamTask(RecordedGround(table, rewards), questions, random, arm)
-
-
-@dataclass(frozen=True)
-class TableTask:
-    """Choose a configuration. Nothing of the table is told but its parameters and their values."""
-
-    table: Table
-    rewards: RewardSettings
-    random: int
-    """Recorded configurations that verified ones are held against; 0: none."""
-    _question: Question = field(init=False, repr=False)
-    _yardstick: tuple[float, ...] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_question", one_question(TableSpace(self.table), _resources()))
-        object.__setattr__(self, "_yardstick", yardstick_of(self.table, self.random))
-
-    @property
-    def name(self) -> str:
-        """The table's."""
-        return f"table:{self.table.name}"
-
-    @property
-    def messages(self) -> Sequence[Message]:
-        """The slots and their values."""
-        return self._question.messages
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        """One value for each slot."""
-        return dict(self._question.schema)
-
-    @property
-    def code(self) -> tuple[str, ...]:
-        """None."""
-        return ()
-
-    def score(self, replies: Sequence[str]) -> list[Scored]:
-        """By what was recorded; a combination that was not is one that cannot run."""
-        outcomes = [recorded_outcome(self.table, self._question.values(text)) for text in replies]
-        return [scored(one, self.rewards, self._yardstick, base_us=self.table.optimum_us) for one in outcomes]
 
 
 def yardstick_of(table: Table, count: int) -> tuple[float, ...]:
@@ -131,7 +95,7 @@ def recorded_outcome(table: Table, values: Values | None) -> Outcome:
     }  # fmt: skip
     entry = table.entries.get(key)
     if entry is None:
-        missing = Invalid((), "shape", "no such configuration was recorded").message
+        missing = NOT_OF_ITS_FORM if values is None else "no such configuration was recorded"
         return Outcome(status="rejected", failure=Failure(stage="rules", message=missing), **common)
     if entry.cost_us is None:
         failure = entry.failure or Failure(stage="launch", message="it failed when it was recorded")

@@ -24,7 +24,7 @@ from warpsmith.rl.rewards.settings import RewardSettings
 from warpsmith.rl.tasks.collected import as_earned, collected
 from warpsmith.rl.tasks.ground import RoleTask
 from warpsmith.rl.tasks.live import Judge, LiveProblem
-from warpsmith.rl.tasks.recorded import TableTask
+from warpsmith.rl.tasks.recorded import RecordedGround, table_task
 from warpsmith.rl.tasks.scoring import INCORRECT, ranked_within
 from warpsmith.rl.train.policy import load_policy
 from warpsmith.rl.train.sampler import Collected, advantage_rule
@@ -38,8 +38,8 @@ RESOURCES = PolicyResources(lambda address: None, lambda kind, data: None, model
 
 
 @pytest.fixture(scope="module")
-def table() -> TableTask:
-    return TableTask(read_table(TABLES / "pnpoly_RTX3090.csv.xz"), REWARDS, 64)
+def table() -> RoleTask:
+    return table_task(read_table(TABLES / "pnpoly_RTX3090.csv.xz"), REWARDS, 64)
 
 
 def said(**values: Any) -> str:
@@ -47,16 +47,20 @@ def said(**values: Any) -> str:
     return json.dumps({"why": "", **values})
 
 
-def of_entry(table: TableTask, place: int) -> str:
+def of_entry(table: RoleTask, place: int) -> str:
     """The reply that chooses the recorded configuration of this place by its time; -1 is the slowest."""
-    timed = [(entry.cost_us, key) for key, entry in table.table.entries.items() if entry.cost_us is not None]
+    assert isinstance(table.ground, RecordedGround)
+    recorded = table.ground.table
+    timed = [(entry.cost_us, key) for key, entry in recorded.entries.items() if entry.cost_us is not None]
     key = sorted(timed)[place][1]
-    return said(**{slot.name: value for slot, value in zip(table.table.slots, key, strict=True)})
+    return said(**{slot.name: value for slot, value in zip(recorded.slots, key, strict=True)})
 
 
-def test_a_reply_sets_a_recorded_configuration_and_is_worth_its_time(table: TableTask) -> None:
+def test_a_reply_sets_a_recorded_configuration_and_is_worth_its_time(table: RoleTask) -> None:
     names = set(table.schema["properties"]) - {"why"}
-    assert names == {slot.name for slot in table.table.slots}
+    assert isinstance(table.ground, RecordedGround)
+    assert names == {slot.name for slot in table.ground.table.slots}
+    assert table.name == table.ground.name == "table:pnpoly_RTX3090"
     replies = [of_entry(table, 0), of_entry(table, 2000), of_entry(table, -1), said(block_size_x=33)]
     best, middle, slowest, none = table.score(replies)
     assert best.reward == 0.0
