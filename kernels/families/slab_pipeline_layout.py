@@ -10,9 +10,9 @@ from warpsmith.kernels.families import common
 from warpsmith.kernels.families.row_choices import Choices
 from warpsmith.kernels.families.row_pipeline_cost import pipeline_features
 from warpsmith.kernels.families.row_pipeline_layout import (
-    BULK,
     PipelineFacts,
     PipelineLayout,
+    check_copies,
     check_together,
     pipeline_layout,
     wanted_registers,
@@ -53,7 +53,7 @@ def team_registers(facts: PipelineFacts, layout: PipelineLayout, accumulators: i
 
 def check_teams(facts: PipelineFacts, device: DeviceModel, values: Values) -> Invalid | None:
     """Teams, alignment, registers and shared memory; blocks wait for each other, so all must run at once."""
-    layout, bulk = team_layout(facts, device, values), values["copies"] == "bulk"
+    layout = team_layout(facts, device, values)
     teams, per_sm = int(values["teams"]), int(values["per_sm"])
     if device.sms * per_sm < teams or teams > facts.rows.kept:
         message = f"{teams} teams for {device.sms * per_sm} blocks and {facts.rows.kept} rows"
@@ -61,19 +61,10 @@ def check_teams(facts: PipelineFacts, device: DeviceModel, values: Values) -> In
     if layout.slice_vectors < common.WARP:
         message = f"{layout.slice_vectors} vectors a block: the row is too short for {layout.cluster} blocks"
         return Invalid(("teams", "per_sm"), "grid", message)
-    if bulk and capability(device.arch) < 90:
-        return Invalid(("copies",), "shape", f"{device.arch} has no bulk copies")
-    if not layout.copied:
-        way = f"multiples of {BULK} bytes" if bulk else f"4 to {BULK} bytes"
-        return Invalid(("vector", "copies"), "alignment", f"no operand has aligned runs that are copied in {way}")
-    if layout.stages > layout.turns:
-        return Invalid(("stages", "teams"), "shape", f"{layout.stages} rows ahead for {layout.turns} in all")
-    if int(values["accumulators"]) > layout.vector * layout.steps:
-        message = f"{values['accumulators']} accumulators for {layout.vector * layout.steps} elements"
-        return Invalid(("accumulators",), "shape", message)
     least = layout.slice_registers + 8
     return (
-        common.check_threads(layout.threads, ("threads",))
+        check_copies(device, layout, values, "teams")
+        or common.check_threads(layout.threads, ("threads",))
         or check_together(device, layout)
         or common.check_registers(device, layout.threads * per_sm, least, ("threads", "teams", "per_sm"))
         or common.check_shared(device, layout.shared_bytes, ("stages", "teams"))
