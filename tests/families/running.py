@@ -31,6 +31,20 @@ def poisoned(like: torch.Tensor, byte: int) -> torch.Tensor:
     return fresh
 
 
+def assert_computes_in_any_turn(compiler: Compiler, case: Case, candidate: Candidate) -> None:
+    """Of a cooperative launch: in two of four, half of the blocks start only when the others cannot go on without
+    them."""
+    loaded = EmulatorBackend("sm_90").load(compiler.compile(candidate), candidate.plan)
+    notes = []
+    for _ in range(4):
+        outputs = {name: poisoned(tensor, 0xA5) for name, tensor in case.expected.items()}
+        result = loaded.launch(case.inputs | outputs, poison=0xA5)
+        assert result.failure is None, result.failure
+        notes += result.notes
+        torch.testing.assert_close(outputs["out0"], case.expected["out0"])
+    assert len(notes) == 2
+
+
 def assert_computes(
     compiler: Compiler, case: Case, candidate: Candidate, *, shift: bool = False, poison: int = POISONS[0]
 ) -> None:
