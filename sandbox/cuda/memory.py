@@ -14,6 +14,9 @@ NO_ENGINE = "unable to find an engine"
 """What torch says where none of cuDNN's algorithms runs, be it that no workspace is to be had."""
 _limits: list[int] = []
 """Bytes that the allocator may reserve, within the blocks of `at_most` that are entered."""
+_SEGMENTS = 1 << 26
+"""Bytes that torch's allocator needs beside large blocks, however much of those is free: what is small lies in segments
+of its own, of 2 MiB and of 20."""
 _LEAST_GB = 0.5
 """CUDA's own context and the overwriting of caches need some hundred MB."""
 
@@ -63,10 +66,11 @@ def at_most(more: int) -> Iterator[None]:
     whole = int(torch.cuda.get_device_properties(device).total_memory)
     usual = _limits[-1] if _limits else total_bytes(device)
     wanted = torch.cuda.memory_allocated(device) + more
-    if torch.cuda.memory_reserved(device) > wanted:
+    if torch.cuda.memory_reserved(device) + _SEGMENTS > wanted:
         torch.cuda.empty_cache()
-    # The limit is on what is reserved: blocks that something lives in stay so, and nothing is handed out beyond them.
-    most = min(usual, max(wanted, torch.cuda.memory_reserved(device)))
+    # The limit is on what is reserved: segments that something lives in stay so, and what is free in them serves no
+    # small tensor.
+    most = min(usual, max(wanted, torch.cuda.memory_reserved(device) + _SEGMENTS))
     _limits.append(most)
     torch.cuda.set_per_process_memory_fraction(min(1.0, most / whole), device)
     try:

@@ -24,6 +24,7 @@ from warpsmith.tools.measurement.timing import TimingRequest, time_candidate
 from warpsmith.tools.target import Target
 from warpsmith.tools.verification import session as sessions
 from warpsmith.tools.verification.memory import FLOOR_BYTES, TIMES_EAGER
+from warpsmith.tools.verification.oracle import return_memory
 from warpsmith.tools.verification.outputs import Layout
 from warpsmith.tools.verification.verify import verify
 
@@ -169,6 +170,14 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.fixture
+def nothing_left():
+    """No session of a test before, nor any memory of one."""
+    for kept in (sessions._current, sessions._beside):
+        kept.clear()
+    return_memory()
+
+
 def judged_here(problem, folder, baselines):
     """In this process: what was held before, the session, and what timing tells."""
     target = Target(kind="gpu", arch=identity().arch)
@@ -267,3 +276,21 @@ def test_memory_beyond_what_is_allowed_is_refused_and_given_afterwards():
     assert take(1 << 30).numel() == 1 << 30
     with pytest.raises(torch.OutOfMemoryError), at_most(1 << 20):
         raise RuntimeError("GET was unable to find an engine to execute this computation")
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_what_is_free_in_a_large_block_stands_in_the_way_of_no_small_tensor():
+    def take(count):
+        return torch.empty(count, dtype=torch.uint8, device="cuda")
+
+    whole = take(2 << 30)
+    del whole
+    held = take(1 << 30)
+    before = torch.cuda.memory_allocated()
+    # All that is allowed is free in the block that the tensor lies in, and there is no room for a segment beside it.
+    with at_most(torch.cuda.memory_reserved() - before):
+        kept = [take(512 << 20), *(take(size) for size in (4, 1 << 19, 1 << 22))]
+        with pytest.raises(torch.OutOfMemoryError):
+            take(1 << 30)
+    assert torch.cuda.memory_allocated() - before >= sum(one.numel() for one in kept)
+    del held, kept
