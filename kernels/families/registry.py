@@ -18,7 +18,6 @@ from warpsmith.kernels.families.row_pipeline import RowPipelineFamily
 from warpsmith.kernels.families.scan import ScanFamily
 from warpsmith.kernels.families.scan_column import ScanColumnFamily
 from warpsmith.kernels.families.slab import SlabFamily
-from warpsmith.kernels.families.slab_pipeline import SlabPipelineFamily
 from warpsmith.kernels.families.window import WindowFamily
 from warpsmith.kernels.family import Family, KernelSpec, spec_for
 from warpsmith.kernels.region import OneRegion, Region
@@ -34,7 +33,6 @@ FAMILIES: tuple[Family, ...] = (
     GlobalReduceFamily(),
     SlabFamily(),
     RowPipelineFamily(),
-    SlabPipelineFamily(),
     GemmFamily(),
     ScanColumnFamily(),
     ScanFamily(),

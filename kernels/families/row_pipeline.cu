@@ -1,12 +1,8 @@
-// Long rows, one after another: a block (with a cluster, or a team of blocks all over the device) holds its present row in
-// registers while its next ones are on their way into shared memory, so that reading goes on while it reduces, waits for
-// its peers and writes.
+// Long rows, one after another: a block (or a cluster) holds its present row in registers while its next ones are on
+// their way into shared memory, so that reading goes on while it reduces, waits for its peers and writes.
 ${prelude}
 enum Scheme : int { scheme_shuffle, scheme_tree };
 enum Copies : int { copies_async, copies_bulk };
-//% if team
-enum Passes : int { passes_online, passes_rounds };
-//% endif
 //@choices
 //% for line in fixed
 ${line}
@@ -18,20 +14,12 @@ constexpr Index SIZE = ${size};
 constexpr Row KEPT = ${kept};
 constexpr Scheme SCHEME = scheme_shuffle;
 constexpr bool RESIDENT = true, IN_REGISTERS = true;
-//% if team
-constexpr int TURNS = (int)((KEPT + TEAMS - 1) / TEAMS), PEERS = ${sms} * PER_SM / TEAMS;
-constexpr Row GROUPS = TEAMS;
-constexpr int MEETINGS = 2;  // within a block, and of what the blocks tell each other
-//% else
-constexpr int PEERS = CLUSTER, MEETINGS = 1;
-constexpr Row GROUPS = (KEPT + TURNS - 1) / TURNS;
-//% endif
-constexpr Index SLICE = (SIZE / VECTOR + PEERS - 1) / PEERS;  // vectors of a row that one block owns
+constexpr Index SLICE = (SIZE / VECTOR + CLUSTER - 1) / CLUSTER;  // vectors of a row that one block owns
 constexpr int STEPS = SLICE > THREADS ? (int)((SLICE + THREADS - 1) / THREADS) : 1;  // vectors that one thread owns
 constexpr int GROUP = STEPS;
 constexpr int VECTOR_STRIDE = THREADS;
 // Vectors that every thread owns of every row, whatever its peel; the last block's slice is the shortest.
-constexpr Index LEAST = (SIZE - (VECTOR <= ${aligned} ? 0 : VECTOR - 1)) / VECTOR - (PEERS - 1) * SLICE;
+constexpr Index LEAST = (SIZE - (VECTOR <= ${aligned} ? 0 : VECTOR - 1)) / VECTOR - (CLUSTER - 1) * SLICE;
 constexpr int CERTAIN = LEAST > 0 ? (int)(LEAST / THREADS) : 0;
 
 //% for load in streamed
@@ -46,24 +34,14 @@ constexpr int STAGE_BYTES = ${areas};
 
 ${reducers()}
 ${partial_types(sweeps)}
-//% if team and fused
-${partial_types([fused])}
-//% endif
 ${team_reduce()}
-//% if team
-${memory_peers()}
-//% else
 ${cluster_peers()}
-//% endif
 // Static shared memory. Of partials there are two rows' in turn: between the last read of one and the next write there
 // is the combination of the row between.
 struct Meeting {
 //% for sweep in sweeps
-    ${sweep.partial} scratch${loop.index0}[2][SCRATCH * MEETINGS], slot${loop.index0}[2];
+    ${sweep.partial} scratch${loop.index0}[2][SCRATCH], slot${loop.index0}[2];
 //% endfor
-//% if team and fused
-    Fused scratch_fused[2][SCRATCH * MEETINGS];
-//% endif
     unsigned long long arrived[STAGES];
 };
 template <int BYTES> static __device__ __forceinline__ void copy_async(void* to, const void* from) {
@@ -94,9 +72,6 @@ static __device__ __forceinline__ void wait_for(unsigned long long* barrier, int
     } while (!done);
 }
 //% endif
-//% macro cells(round)
-cells_of(cells, (int)(blockIdx.x / PEERS), ${round}, turn)
-//%- endmacro
 //% macro slice_extent()
     ${row_extent() | indent(4)}
     const Index vector_offset = (Index)rank * SLICE;
@@ -109,14 +84,10 @@ template <bool ALIGNED> static __device__ __forceinline__ void pipeline(${signat
     constexpr int SURE = ALIGNED ? CERTAIN : 0;
     constexpr bool EDGES = VECTOR > 1 && !(ALIGNED && VECTOR <= ${aligned} && SIZE % VECTOR == 0);
     const int thread = threadIdx.x % THREADS;
-//% if team
-    const unsigned int rank = blockIdx.x % PEERS;
-//% else
     const unsigned int rank = CLUSTER > 1 ? cluster_rank() : 0;
-//% endif
-    const Row first_row = (Row)(blockIdx.x / PEERS) * TURNS, left_rows = KEPT > first_row ? KEPT - first_row : 0;
-    const int turns = KEPT != GROUPS * TURNS && left_rows < TURNS ? (int)left_rows : TURNS;
-    constexpr int EDGE_STRIDE = PEERS * THREADS;
+    const Row first_row = (Row)(blockIdx.x / CLUSTER) * TURNS;
+    const int turns = KEPT % TURNS && KEPT - first_row < TURNS ? (int)(KEPT - first_row) : TURNS;
+    constexpr int EDGE_STRIDE = CLUSTER * THREADS;
     const Index first_edge = (Index)rank * THREADS + thread;
     extern __shared__ __align__(128) unsigned char stages[];
 //% if bulk
@@ -242,25 +213,10 @@ ${slice_extent() | indent(4)}
             ${sweep.operand_assign | indent(12)}
         };
         ${sweep.declared}
-//% if team and fused and loop.index0 == 0
-        if constexpr (PASSES == passes_online) {
-            ${gather_partial(sweep, "Fused", held="SURE") | indent(12)}
-            const Fused folded_ = reduce_row(parts[0], meeting.scratch_fused[turn % 2], ${cells(0)}, turn);
-            ${fused.assign | indent(12)}
-        } else {
-//% elif team and fused and loop.index0 == 1
-        if constexpr (PASSES != passes_online) {
-//% else
         {
-//% endif
             ${gather_partial(sweep, sweep.partial, held="SURE") | indent(12)}
-//% if team
-            const ${sweep.partial} folded_ =
-                reduce_row(parts[0], meeting.scratch${loop.index0}[turn % 2], ${cells(loop.index0)}, turn);
-//% else
             const ${sweep.partial} folded_ = reduce_row(
                 parts[0], meeting.scratch${loop.index0}[turn % 2], meeting.slot${loop.index0} + turn % 2);
-//% endif
             ${sweep.assign | indent(12)}
         }
         //@slot ${sweep.finish_slot}
@@ -283,17 +239,15 @@ ${slice_extent() | indent(4)}
         ${walk(post, none, held="SURE") | indent(8)}
 //% endif
     }
-//% if not team
     if constexpr (CLUSTER > 1) {
         // No block may end while a peer still reads its partial.
         cluster_arrive();
         cluster_wait();
     }
-//% endif
 }
 
 extern "C" __global__ void ${cluster_attribute}__launch_bounds__(THREADS, PER_SM)
-${kernel}(${signature}) {
+row_pipeline(${signature}) {
     // Two copies of the code: in the first, full vectors are certain; the other is for buffers that start off a vector.
     __shared__ Meeting meeting;
     if (${buffers_aligned}) pipeline<true>(${arguments}, meeting);

@@ -118,16 +118,12 @@ class RowPipelineFamily:
         slots = (*space.slots(), *row_sweeps.code_slots(row_sweeps.take_apart(region)))
         layout = pipeline_layout(pipeline_facts(region), space.defaults | values)
         template = "".join(map(load_template, ("row_sweep.cu", "row_cluster.cu", "row_pipeline.cu")))
-        parameters = codegen.parameters(region.loads, region.stores)
-        context = pipeline_context(region, device, parameters) | {
-            "team": False, "kernel": KERNEL, "fixed": space.fixed_lines(),
-            "cluster_attribute": "__cluster_dims__(CLUSTER, 1, 1) " if device.max_cluster > 1 else "",
-        }  # fmt: skip
+        context = _context(region, device) | {"fixed": space.fixed_lines()}
         built = assemble(render(template, context), slots, values, ENUMS)
         step = KernelStep(
             kernel=KERNEL, grid=(layout.blocks, 1, 1), block=(layout.threads, 1, 1), cluster=(layout.cluster, 1, 1),
             shared_bytes=layout.dynamic_shared,
-            args=tuple(parameter.ref for parameter in parameters),
+            args=tuple(parameter.ref for parameter in codegen.parameters(region.loads, region.stores)),
         )  # fmt: skip
         return Candidate(
             source=built.source, plan=LaunchPlan(steps=(step,)), family=self.name, values=dict(values),
@@ -208,11 +204,9 @@ def _runs(facts: PipelineFacts, device: DeviceModel, values: Values) -> bool:
     return check_values(facts, device, values) is None and wanted <= limit
 
 
-def pipeline_context(
-    region: Region, device: DeviceModel, parameters: tuple[codegen.Parameter, ...]
-) -> dict[str, Any]:  # fmt: skip
+def _context(region: Region, device: DeviceModel) -> dict[str, Any]:
     """Template context: the shared sweeps, and what is copied ahead and kept."""
-    parts = row_sweeps.take_apart(region)
+    parts, parameters = row_sweeps.take_apart(region), codegen.parameters(region.loads, region.stores)
     context = dict(row_sweeps.base_context(region, parts, keeps=True))
     for sweep in [*context["sweeps"], *([context["post"]] if context["post"] else [])]:
         for load in sweep["loads"]:
@@ -230,6 +224,7 @@ def pipeline_context(
         "areas": " + ".join(f"{view['var']}_area" for view in streamed),
         "widths": " + ".join(f"({view['var']}_streamed ? {view['var']}_width : 0)" for view in streamed),
         "signature": codegen.signature(parameters), "arguments": ", ".join(p.name for p in parameters),
+        "cluster_attribute": "__cluster_dims__(CLUSTER, 1, 1) " if device.max_cluster > 1 else "",
         "operators": ", ".join(region.source_ops) or "reduction",
     }  # fmt: skip
 

@@ -142,43 +142,35 @@ def wanted_registers(facts: PipelineFacts, layout: PipelineLayout, accumulators:
     return layout.slice_registers + doubtful + places + accumulators * partial + facts.statements
 
 
-def check_copies(device: DeviceModel, layout: PipelineLayout, values: Values, rows: str) -> Invalid | None:
-    """Rows that are fetched ahead: how they are copied, how many there are, and what a thread adds up of one. `rows`
-    names the slot that says how many a block has."""
-    bulk = values["copies"] == "bulk"
+def check_values(facts: PipelineFacts, device: DeviceModel, values: Values) -> Invalid | None:
+    """Clusters, alignment, registers, shared memory and grid."""
+    layout, bulk = pipeline_layout(facts, values), values["copies"] == "bulk"
+    if layout.cluster > max(1, device.max_cluster):
+        return Invalid(("cluster",), "cluster", f"clusters of {layout.cluster} blocks, {device.max_cluster} at most")
+    if layout.cluster > 1 and layout.slice_vectors < common.WARP:
+        message = f"{layout.slice_vectors} vectors a block: the row is too short for {layout.cluster} blocks"
+        return Invalid(("cluster",), "cluster", message)
     if bulk and capability(device.arch) < 90:
         return Invalid(("copies",), "shape", f"{device.arch} has no bulk copies")
     if not layout.copied:
         way = f"multiples of {BULK} bytes" if bulk else f"4 to {BULK} bytes"
         return Invalid(("vector", "copies"), "alignment", f"no operand has aligned runs that are copied in {way}")
     if layout.stages > layout.turns:
-        return Invalid(("stages", rows), "shape", f"{layout.stages} rows ahead for {layout.turns} in all")
+        return Invalid(("stages", "turns"), "shape", f"{layout.stages} rows ahead for {layout.turns} in all")
     if int(values["accumulators"]) > layout.vector * layout.steps:
         message = f"{values['accumulators']} accumulators for {layout.vector * layout.steps} elements"
         return Invalid(("accumulators",), "shape", message)
-    return None
-
-
-def check_values(facts: PipelineFacts, device: DeviceModel, values: Values) -> Invalid | None:
-    """Clusters, alignment, registers, shared memory and grid."""
-    layout = pipeline_layout(facts, values)
-    if layout.cluster > max(1, device.max_cluster):
-        return Invalid(("cluster",), "cluster", f"clusters of {layout.cluster} blocks, {device.max_cluster} at most")
-    if layout.cluster > 1 and layout.slice_vectors < common.WARP:
-        message = f"{layout.slice_vectors} vectors a block: the row is too short for {layout.cluster} blocks"
-        return Invalid(("cluster",), "cluster", message)
     least = layout.slice_registers + 8
     return (
-        check_copies(device, layout, values, "turns")
-        or common.check_threads(layout.threads, ("threads",))
-        or check_together(device, layout)
+        common.check_threads(layout.threads, ("threads",))
+        or _check_together(device, layout)
         or common.check_registers(device, layout.threads * layout.per_sm, least, ("threads", "cluster", "per_sm"))
         or common.check_shared(device, layout.shared_bytes, ("stages", "cluster"))
         or common.check_grid(layout.blocks, ("turns", "cluster"))
     )
 
 
-def check_together(device: DeviceModel, layout: PipelineLayout) -> Invalid | None:
+def _check_together(device: DeviceModel, layout: PipelineLayout) -> Invalid | None:
     """Whether an SM has threads and shared memory for so many blocks."""
     threads = layout.per_sm * layout.threads
     if threads > device.threads_per_sm:

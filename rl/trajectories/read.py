@@ -25,7 +25,7 @@ from warpsmith.tools.runs.store import RunStore
 _CLASSES: Mapping[str, str] = {
     "composer": "composite", "gemm": "matmul", "scan": "scan", "scan_column": "scan", "window": "window",
     "row": "reduction", "column": "reduction", "global_reduce": "reduction", "slab": "reduction",
-    "row_pipeline": "reduction", "slab_pipeline": "reduction",
+    "row_pipeline": "reduction",
     "layout_reduce": "reduction", "layout": "layout", "map": "pointwise",
 }  # fmt: skip
 """Family -> what kind of operator it is for; the first one that a problem has says what the problem is."""
