@@ -282,12 +282,7 @@ class Session:
         """Two sets of guarded output buffers, reused from candidate to candidate; one where memory is short."""
         if self._outputs is None or self._outputs[0].layouts != layouts:
             self._outputs = None
-            # Results that do not lie in order are compared as a copy.
-            one = sum(layout.bytes for layout in layouts)
-            room = (
-                self.memory.aside + self._wide_bytes + sum(layout.bytes for layout in layouts if not layout.row_major)
-            )
-            room += self.scratch_bytes
+            one, room = sum(layout.bytes for layout in layouts), self._judging_bytes(layouts)
             self.make_room(one + room)
             first = self._buffers(layouts)
             if first is None:
@@ -296,6 +291,28 @@ class Session:
             assert first is not None
             self._outputs = first, self._buffers(layouts) if self.memory.allows(one + room) else None
         return self._outputs
+
+    def clear_for(self, inputs: InputSet) -> None:
+        """Before a candidate's first run: there is room for what it takes for itself, and for comparing its results.
+        Places of timing go first, then the second place for outputs, then other sets."""
+        room = self._judging_bytes(inputs.layouts)
+        if not self.memory.allows(room):
+            self.stages.clear()
+        if self._outputs is not None and not self.memory.allows(room):
+            self._outputs = self._outputs[0], None
+        self.make_room(room, buffers=False, timed=inputs)
+        self.lighten(inputs, room)
+
+    def lighten(self, inputs: InputSet, count: int) -> None:
+        """References of a set in use go to the host where all else did not make room for so many bytes more."""
+        if not self.memory.allows(count):
+            inputs.leave()
+
+    def _judging_bytes(self, layouts: tuple[Layout, ...]) -> int:
+        """What a run of the candidate and a comparison take beside places for outputs."""
+        # Results that do not lie in order are compared as a copy.
+        copies = sum(layout.bytes for layout in layouts if not layout.row_major)
+        return self.memory.aside + self._wide_bytes + copies + self.scratch_bytes
 
     def _buffers(self, layouts: tuple[Layout, ...], *, needed: bool = False) -> GuardedOutputs | None:
         """Output buffers, or None where they do not fit; UserError if they are needed."""
