@@ -8,7 +8,6 @@ import sqlite3
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
