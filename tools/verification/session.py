@@ -139,7 +139,12 @@ class Session:
         return name in self.names(level) and self.memory.allows(2 * once + beside + self.memory.aside)
 
     def _made(self, kind: Kind) -> InputSet | None:
-        """Makes a set; where memory is short, once more with everything given up that can be made again."""
+        """Makes a set, in a turn on the device; where memory is short, once more with everything given up that can be
+        made again."""
+        with self.alone(shared=True):
+            return self._made_in_turn(kind)
+
+    def _made_in_turn(self, kind: Kind) -> InputSet | None:
         self.make_room(self._making_bytes())
         try:
             return self.maker.make(kind)
@@ -227,7 +232,7 @@ class Session:
     def alone(self, *, shared: bool = False) -> Iterator[None]:
         """While entered, no other process of ours uses the GPU: what one verifies would disturb what another times.
         `shared`: others that time nothing may use it as well; not to be held longer than it takes to judge one set of
-        inputs, for those that want to time something wait. It must not be entered twice."""
+        inputs, for those that want to time something wait. Who is alone, or shares, may enter it again to share."""
         began = time.perf_counter()
         with alone_on(self.backend.torch_device, shared=shared):
             self.waited_s += time.perf_counter() - began
@@ -334,15 +339,18 @@ class Session:
 
     def bare_set(self) -> InputSet:
         """The shipped inputs without references."""
-        return self.maker.bare()
+        with self.alone(shared=True):
+            return self.maker.bare()
 
     def another(self, made: InputSet) -> list[Any]:
         """Other inputs of the same kind for the same module."""
-        return self.maker.another(made)
+        with self.alone(shared=True):
+            return self.maker.another(made)
 
     def fresh(self, turn: int) -> list[Any]:
         """Another draw of the shipped distribution, for timing."""
-        return self.maker.fresh(turn)
+        with self.alone(shared=True):
+            return self.maker.fresh(turn)
 
 
 def alone_on(device: torch.device, *, shared: bool = False) -> contextlib.AbstractContextManager[None]:
@@ -350,9 +358,9 @@ def alone_on(device: torch.device, *, shared: bool = False) -> contextlib.Abstra
     if device.type != "cuda":
         return contextlib.nullcontext()
     from warpsmith.sandbox.cuda.facts import identity
-    from warpsmith.sandbox.cuda.lock import exclusive
+    from warpsmith.sandbox.cuda.lock import turn
 
-    return exclusive(identity(device.index or 0).uuid, shared=shared)
+    return turn(identity(device.index or 0).uuid, shared=shared)
 
 
 _current: dict[str, Session] = {}
