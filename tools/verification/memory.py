@@ -20,7 +20,7 @@ _WORKING = 1 << 29
 _SMALL_SHARE = 4
 """They take this part of eager's peak, and no less than this part of the usual: the rest is room for what is kept."""
 _UNSEEN = 1 << 26
-"""Bytes that libraries keep for a stream from its first call on (cuBLAS 32 MiB on newer devices), which no plan says."""
+"""Bytes that libraries keep for a stream from its first call on (cuBLAS 32 MiB on newer devices): no plan tells of."""
 _LEAST_SHARE = 64
 """Where hardly anything is left beside eager, pieces become so many times smaller at most."""
 
