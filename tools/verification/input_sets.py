@@ -56,10 +56,13 @@ class InputSet:
 
     @property
     def bytes(self) -> int:
-        """Memory of the inputs' device held, weights aside."""
+        """Memory held, weights and sealed references that have left the device aside."""
         held = [*self.inputs, *_judged_by(self.references, self.yardsticks).values()]
-        tensors = (value for value in held if isinstance(value, (torch.Tensor, Sealed)))
-        return sum(value.nbytes for value in tensors if value.device == self.device)
+        return sum(
+            value.nbytes
+            for value in held
+            if isinstance(value, torch.Tensor) or (isinstance(value, Sealed) and not value.left)
+        )
 
     @property
     def device(self) -> torch.device:

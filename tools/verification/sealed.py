@@ -47,7 +47,12 @@ class Sealed:
     @property
     def key(self) -> int | None:
         """Of the stream that kernels open elements by while they read them; None where only `piece` opens them."""
-        return None if self._kernels is None or self.device != self._home else self._key
+        return None if self._kernels is None or self.left else self._key
+
+    @property
+    def left(self) -> bool:
+        """Whether it lies in the host's memory now."""
+        return self.device != self._home
 
     def leave(self) -> None:
         """Moves what lies in the device's memory to the host's. Pieces are opened on the device as before."""
