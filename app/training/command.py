@@ -20,13 +20,15 @@ from typing import TYPE_CHECKING, Any
 
 from warpsmith.agents.local.address import find_model
 from warpsmith.app.display import Display
-from warpsmith.app.ending import interrupt_code, interrupt_says
+from warpsmith.app.ending import NOTHING, Ended, interrupt_code, interrupt_says
 from warpsmith.app.suite.problems import find_problems
 from warpsmith.app.training.config import CONFIG, TaskSection, TrainConfig, kept_config, read_config
 from warpsmith.app.training.judges import Judges
+from warpsmith.app.training.progress import Progress
 from warpsmith.app.wording import count
 from warpsmith.kernels.errors import UserError, WarpsmithError
 from warpsmith.kernels.records import SCHEMA_VERSION
+from warpsmith.rl.train.ending import Interrupted
 from warpsmith.tools.runs.store import acquire, release, room_needed, write_atomically
 from warpsmith.tools.tables.folder import read_table, table_files
 
@@ -59,21 +61,29 @@ def run_train(wanted: TrainCommand, display: Display) -> int:
     _require(config)
     folder = wanted.resume or _new_folder(wanted, config)
     says = f"everything up to the last checkpoint is kept; go on with --resume {folder}"
-    judged = Judges(folder, config.rewards, config.train.seed, display)
+    fresh = wanted.resume is None
     with (
         room_needed(folder, resumable=True),
         interrupt_says(says),
-        _held(folder, fresh=wanted.resume is None),
+        _held(folder, fresh=fresh),
         _stops() as heard,
-        judged as judges,
-    ):
-        source, held_out = _tasks(config, judges, display)
+        Judges(
+            folder, config.rewards, config.train.seed, display, interrupted=lambda: bool(heard)
+        ) as judges,
+    ):  # fmt: skip
+        try:
+            source, held_out = _tasks(config, judges, display)
+        except Interrupted:
+            text = NOTHING if fresh and _bare(folder) else says
+            raise Ended(f"interrupted: {text}", interrupt_code(heard[0])) from None
         _warn(config, judges, display)
         from warpsmith.rl.train.trainer import train
 
+        progress = Progress(display, config.train.steps)
+        progress.phase("loading the model")
         ended = train(
-            config.train, source, folder, held_out=held_out, interrupted=lambda: bool(heard),
-            heard=lambda step, figures: _tell(display, config.train.steps, step, figures),
+            config.train, source, folder, held_out=held_out, interrupted=lambda: bool(heard), heard=progress.update,
+            doing=progress.doing,
         )  # fmt: skip
     document = _document(folder, ended, [task.name for task in held_out])
     display.result(document, _text(document))
@@ -141,11 +151,16 @@ def _held(folder: Path, *, fresh: bool) -> Iterator[None]:
     try:
         yield
     except WarpsmithError:
-        if fresh and {path.name for path in folder.iterdir()} <= {CONFIG, LOCK}:
+        if fresh and _bare(folder):
             shutil.rmtree(folder)
         raise
     finally:
         release(folder, lock)
+
+
+def _bare(folder: Path) -> bool:
+    """Whether nothing but the document is in a training's folder."""
+    return {path.name for path in folder.iterdir()} <= {CONFIG, LOCK}
 
 
 def _tasks(config: TrainConfig, judges: Judges, display: Display) -> tuple[Source, Sequence[Asked]]:
@@ -204,7 +219,8 @@ def _warn(config: TrainConfig, judges: Judges, display: Display) -> None:
 
 @contextlib.contextmanager
 def _stops() -> Iterator[list[str]]:
-    """The first signal ends the training after its update, with a checkpoint; the next one ends it at once."""
+    """The first signal ends the training behind its update, or what else is under way, with a checkpoint; the next one
+    ends it at once."""
     heard: list[str] = []
     if threading.current_thread() is not threading.main_thread():
         yield heard
@@ -224,15 +240,6 @@ def _stops() -> Iterator[list[str]]:
     finally:
         for number in numbers:
             signal.signal(number, before[number])
-
-
-def _tell(display: Display, steps: int, step: int, figures: dict[str, float]) -> None:
-    """An update, as an event and as a line."""
-    figures = {name: value for name, value in figures.items() if math.isfinite(value)}
-    display.event("update", {"step": step, "figures": figures})
-    shown = ("reward/mean", "verified", "percentile/mean", "entropy", "eval/percentile")
-    told = ", ".join(f"{name} {figures[name]:.3f}" for name in shown if name in figures)
-    display.phase(f"update {step}/{steps}{': ' + told if told else ''}")
 
 
 def _document(folder: Path, ended: Trained, held_out: Sequence[str]) -> dict[str, Any]:

@@ -42,6 +42,8 @@ class Checkpoint:
     """Weights that batches to come are to be sampled with."""
     generators: Sequence[dict[str, Any]]
     """Of each process."""
+    owed: Mapping[str, float] | None = None
+    """Figures of the last update where the evaluation behind it is still to be made; None: it was made, or is none."""
 
 
 def generators() -> dict[str, Any]:
@@ -74,6 +76,7 @@ def write_checkpoint(folder: Path, one: Checkpoint, keep: int) -> Path:
             "format": FORMAT, "step": one.step, "settings": one.settings.model_dump_json(), "weights": one.weights,
             "optimizer": one.optimizer, "watch": dict(one.watch),
             "published": dict(one.published), "generators": list(one.generators),
+            "owed": None if one.owed is None else dict(one.owed),
         }  # fmt: skip
         _save(state, fresh / "state.pt")
         with gzip.open(fresh / "ready.jsonl.gz", "wt", compresslevel=1) as lines:
@@ -113,7 +116,7 @@ def read_checkpoint(path: Path, device: Any) -> Checkpoint:
         return Checkpoint(
             step=state["step"], settings=TrainSettings.model_validate_json(state["settings"]), weights=state["weights"],
             optimizer=state["optimizer"], watch=state["watch"],
-            ready=ready, published=state["published"], generators=numbers,
+            ready=ready, published=state["published"], generators=numbers, owed=state.get("owed"),
         )  # fmt: skip
     except UserError:
         raise

@@ -13,8 +13,9 @@ import pytest
 from support.command import forked
 from support.problems import problem
 
-from warpsmith.app.display import QuietDisplay
+from warpsmith.app.display import QuietDisplay, make_display
 from warpsmith.app.training.command import TrainCommand, run_train
+from warpsmith.app.training.progress import Progress
 from warpsmith.kernels.errors import UserError
 
 TABLE = "block_size_x,tile_size,use_shmem,status,time_ms\n" + "".join(
@@ -58,7 +59,13 @@ def written(tmp_path: Path, folder: Path) -> Any:
 
 
 def test_a_model_learns_a_recorded_table_through_the_command_and_goes_on(tmp_path: Path, written: Any) -> None:
-    done = document(warpsmith(tmp_path, "train", written(), "--json", "--quiet"))
+    told = warpsmith(tmp_path, "train", written(), "--json")
+    done = document(told)
+    said = told.stderr.splitlines()
+    assert [line.partition(":")[0] for line in said if line.startswith("update ")] == [
+        f"update {step}/10" for step in range(1, 11)
+    ]
+    assert any(line.startswith("before the first update: eval/percentile ") for line in said)
     first, last = done["evaluations"]
     assert (first["step"], last["step"], done["step"], done["stop"]) == (0, 10, 10, "steps")
     assert last["eval/percentile"] >= first["eval/percentile"] + 0.2
@@ -72,6 +79,38 @@ def test_a_model_learns_a_recorded_table_through_the_command_and_goes_on(tmp_pat
     other = warpsmith(tmp_path, "train", written(rewards="margin = 0.1\n"), "--resume", folder)
     assert other.returncode == 2
     assert "[rewards] differs" in other.stderr
+
+
+class Heard(QuietDisplay):
+    """Keeps what is told."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def phase(self, text: str) -> None:
+        self.lines.append(text)
+
+
+def test_what_takes_long_is_told_after_ten_seconds_of_silence() -> None:
+    now, heard = [0.0], Heard()
+    progress = Progress(heard, 3, clock=lambda: now[0])
+    for at in range(26):
+        now[0] = float(at)
+        progress.doing("evaluation", at)
+        if at == 12:
+            progress.update(1, {"verified": 0.5, "entropy": float("nan")})
+    assert heard.lines == ["evaluation, for 10 s", "update 1/3: verified 0.500", "evaluation, for 22 s"]
+
+
+def test_quiet_json_is_the_document_alone(capfd: pytest.CaptureFixture[str]) -> None:
+    for quiet in (False, True):
+        with make_display(json=True, jsonl=False, quiet=quiet) as display:
+            display.phase("loading")
+            display.note("a warning")
+            display.result({"step": 1}, "one update")
+        said = capfd.readouterr()
+        assert json.loads(said.out) == {"step": 1}
+        assert said.err == ("" if quiet else "loading ...\nnote: a warning\n")
 
 
 @pytest.mark.parametrize("credit", ["shared", "counterfactual"])
