@@ -178,6 +178,8 @@ def _tasks(config: TrainConfig, judges: Judges, display: Display) -> tuple[Sourc
         read = collected([Path(one) for one in source.trajectories], config.rewards, model=model, arm=source.credit)
         if not read.groups:
             raise UserError(f"tasks.trajectories: {read.why_empty()}")
+        if settings.stage == "offline" and read.flat and not (settings.loss.kl or settings.loss.entropy):
+            raise UserError(f"tasks.trajectories: {read.why_flat()}")
         display.phase(f"{len(read.groups)} groups from {read.candidates} candidates")
         found = Collected(read.groups, settings.sampling, advantage_rule(settings, as_earned), settings.seed)
     else:
