@@ -22,7 +22,7 @@ from warpsmith.agents.local.address import find_model
 from warpsmith.app.display import Display
 from warpsmith.app.ending import NOTHING, Ended, interrupt_code, interrupt_says
 from warpsmith.app.suite.problems import find_problems
-from warpsmith.app.training.config import CONFIG, TaskSection, TrainConfig, kept_config, read_config
+from warpsmith.app.training.config import CONFIG, TaskSection, TrainConfig, kept_config, read_config, refuse_other
 from warpsmith.app.training.judges import Judges
 from warpsmith.app.training.progress import Progress
 from warpsmith.app.wording import count
@@ -107,12 +107,7 @@ def _config(wanted: TrainCommand) -> TrainConfig:
     if wanted.config is None:
         return kept
     config = read_config(wanted.config, **more)
-    for name in ("tasks", "held_out", "rewards"):
-        if getattr(config, name) != getattr(kept, name):
-            raise UserError(
-                f"{wanted.config}: [{name}] differs from what {wanted.resume} was begun with; set it back, or begin a "
-                "new training without --resume"
-            )
+    refuse_other(config, kept, wanted.config, wanted.resume)
     return config
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.records import Record
 from warpsmith.rl.rewards.settings import RewardSettings, settings_of
+from warpsmith.rl.train.checkpoint import differences
 from warpsmith.rl.train.settings import TrainSettings, train_settings
 
 CONFIG = "config.json"
@@ -83,6 +84,28 @@ def kept_config(folder: Path, *, model: Path | None = None, steps: int | None = 
     except ValueError as error:
         raise UserError(f"{path} is no JSON ({error}); begin a new training without --resume") from None
     return config_of(given, str(path), model=model, steps=steps)
+
+
+OF_THE_CALL = ("jobs",)
+"""Of `[tasks]` and `[held_out]`: what changes no result, and may be given anew."""
+
+
+def refuse_other(config: TrainConfig, kept: TrainConfig, where: Path, folder: Path) -> None:
+    """UserError where a training is to go on with other tasks or rewards; it names the first setting that differs."""
+    for section in ("tasks", "held_out", "rewards"):
+        old, new = _plain(getattr(kept, section)), _plain(getattr(config, section))
+        for name, before, now in differences(old, new, section):
+            if name.partition(".")[2] not in OF_THE_CALL or None in (old, new):
+                raise UserError(
+                    f"{where}: {name} is {json.dumps(now)}, {folder} was begun with {json.dumps(before)}: set it back, "
+                    "or begin a new training without --resume"
+                )
+
+
+def _plain(section: TaskSection | RewardSettings | None) -> Any:
+    if section is None or isinstance(section, TaskSection):
+        return None if section is None else section.model_dump(mode="json")
+    return asdict(section) | {"terms": [f"{term.role}.{term.name}" for term in section.terms]}
 
 
 def config_of(given: dict[str, Any], where: str, *, model: Path | None = None, steps: int | None = None) -> TrainConfig:

@@ -169,7 +169,8 @@ class Trainer:
             one = Checkpoint(
                 step=self._step, settings=self.settings, weights=self.policy.snapshot(),
                 optimizer=self._optimizer.state_dict(), watch=self._watch.state, ready=ready,
-                published=feed.weights, generators=numbers, owed=self._told if self._owed else None,
+                published=feed.weights, generators=numbers, model=self.policy.origin,
+                owed=self._told if self._owed else None,
             )  # fmt: skip
             write_checkpoint(self._folder / "checkpoints", one, self.settings.keep)
             self.policy.save(path)
@@ -347,7 +348,7 @@ class Trainer:
         if not found:
             return None
         before = read_checkpoint(found[-1], self.policy.device)
-        check_same(before, self.settings, self.ranks.count)
+        check_same(before, self.settings, self.ranks.count, self.policy.origin)
         self._step = before.step
         self._owed, self._told = before.owed is not None, dict(before.owed or {})
         self.policy.restore(before.weights, before.step)

@@ -78,7 +78,7 @@ def test_a_model_learns_a_recorded_table_through_the_command_and_goes_on(tmp_pat
     assert (folder / "metrics.jsonl").read_text().splitlines()[: len(lines)] == lines
     other = warpsmith(tmp_path, "train", written(rewards="margin = 0.1\n"), "--resume", folder)
     assert other.returncode == 2
-    assert "[rewards] differs" in other.stderr
+    assert f"rewards.margin is 0.1, {folder} was begun with 0.03: set it back" in other.stderr
 
 
 class Heard(QuietDisplay):
@@ -154,6 +154,14 @@ def test_what_contradicts_a_training_that_goes_on_is_told_and_nothing_is_removed
     config = written(top="steps = 1\n", held_out="")
     assert run_train(TrainCommand(config=config, out=tmp_path / "runs"), QuietDisplay()) == 0
     (folder,) = (tmp_path / "runs").iterdir()
+    jobs = written(top="steps = 2\n", held_out="", tasks='tables = ["table.csv"]\njobs = 2\n')
+    assert run_train(TrainCommand(config=jobs, resume=folder), QuietDisplay()) == 0
+    for more, words in (
+        ({"tasks": 'tables = ["table.csv"]\nrandom = 8\n', "held_out": ""}, r"tasks\.random is 8, .* begun with 64"),
+        ({}, r"held_out is {.*}, .* begun with null"),
+    ):
+        with pytest.raises(UserError, match=words):
+            run_train(TrainCommand(config=written(top="steps = 2\n", **more), resume=folder), QuietDisplay())
     with pytest.raises(UserError, match="leave --out out"):
         run_train(TrainCommand(config=None, resume=folder, out=tmp_path / "other"), QuietDisplay())
     (tmp_path / "table.csv").unlink()

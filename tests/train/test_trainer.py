@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import resource
+import shutil
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -183,8 +184,24 @@ def test_settings_that_would_change_what_is_learnt_are_refused_when_going_on(fol
     made = settings(folder, steps=1)
     train(made, live(made), tmp_path)
     train(made.model_copy(update={"steps": 2}), live(made), tmp_path)
-    with pytest.raises(UserError, match="learning_rate"):
+    with pytest.raises(UserError, match=r"begun with learning_rate = 0\.01, now it is 1\.0"):
         train(made.model_copy(update={"learning_rate": 1.0}), live(made), tmp_path)
+    larger = made.sampling.model_copy(update={"group_size": 9})
+    with pytest.raises(UserError, match=r"begun with sampling\.group_size = 8, now it is 9"):
+        train(made.model_copy(update={"sampling": larger}), live(made), tmp_path)
+    # What decides about memory, threads and places alone may differ.
+    moved = shutil.copytree(folder, tmp_path / "moved")
+    free = made.model_copy(
+        update={
+            "model": made.model.model_copy(update={"path": moved, "gradient_checkpointing": True}), "steps": 3,
+            "sampling": made.sampling.model_copy(update={"together": 4}),
+            "overlap": made.overlap.model_copy(update={"background": True}),
+        }
+    )  # fmt: skip
+    assert train(free, live(free), tmp_path).step == 3
+    (moved / "config.json").write_text((moved / "config.json").read_text() + "\n")
+    with pytest.raises(UserError, match="moved holds other weights than"):
+        train(free, live(free), tmp_path)
     (checkpoints(tmp_path / "checkpoints")[-1] / "state.pt").write_bytes(b"torn")
     with pytest.raises(UserError, match="cannot be read"):
         train(made, live(made), tmp_path)
