@@ -255,7 +255,7 @@ def _document(folder: Path, ended: Trained, held_out: Sequence[str]) -> dict[str
 
 def _text(document: dict[str, Any]) -> str:
     how = {"steps": "all updates made", "collapse": "stopped by the watch", "interrupted": "interrupted"}
-    lines = [f"{document['step']} updates, {how[document['stop']]}: {document['policy']}"]
+    lines = [f"{count(document['step'], 'update')}, {how[document['stop']]}: {document['policy']}"]
     if (found := document["evaluations"]) and "eval/percentile" in found[-1]:
         first, last = (f"{one['eval/percentile']:.3f} at update {one['step']}" for one in (found[0], found[-1]))
         tasks = count(len(document["held_out"]), "held-out task")

@@ -14,7 +14,9 @@ from support.command import forked
 from support.problems import problem
 
 from warpsmith.app.display import QuietDisplay, make_display
+from warpsmith.app.suite.problems import find_problems
 from warpsmith.app.training.command import TrainCommand, run_train
+from warpsmith.app.training.config import kept_config, read_config
 from warpsmith.app.training.progress import Progress
 from warpsmith.kernels.errors import UserError
 
@@ -150,6 +152,32 @@ def test_documents_that_cannot_be_used_say_what_to_write(
     assert not list(tmp_path.glob("runs/*"))
 
 
+def test_settings_that_nothing_reads_are_refused(tmp_path: Path, written: Any) -> None:
+    collected = {"top": 'stage = "offline"\n', "tasks": 'trajectories = ["x"]\n'}
+    held_out = {**collected, "sampling": "temperature = 0.7\n"}
+    read_config(written(**collected, sampling="tasks = 2\n"))
+    read_config(written(**held_out))
+    for more, words in (
+        (
+            {**collected, "tasks": collected["tasks"] + 'agents = "single"\n'},
+            "tasks.agents .* or write it under .held_out",
+        ),
+        (
+            {**collected, "tasks": collected["tasks"] + "random = 64\n", "held_out": ""},
+            "tasks.random .*: leave it out$",
+        ),
+        ({**held_out, "held_out": ""}, "sampling.temperature would change nothing"),
+        (collected, "sampling.group_size would change nothing"),
+        ({**collected, "sampling": "", "watch": "rejudge = 0\n"}, "watch.rejudge would change nothing"),
+        ({"top": "winners = 0.5\n"}, 'winners would .*stage = "rft"'),
+        ({"top": "scale_rewards = false\n"}, "scale_rewards would change nothing"),
+    ):
+        with pytest.raises(UserError, match=words):
+            read_config(written(**more))
+    (tmp_path / "config.json").write_text(json.dumps(read_config(written(**held_out)).document | {"winners": 0.5}))
+    assert kept_config(tmp_path).train.winners == 0.5, "a training that was begun with it goes on"
+
+
 def test_what_contradicts_a_training_that_goes_on_is_told_and_nothing_is_removed(tmp_path: Path, written: Any) -> None:
     config = written(top="steps = 1\n", held_out="")
     assert run_train(TrainCommand(config=config, out=tmp_path / "runs"), QuietDisplay()) == 0
@@ -180,6 +208,16 @@ def test_what_contradicts_a_training_that_goes_on_is_told_and_nothing_is_removed
         run_train(TrainCommand(config=tmp_path / "named.toml", model=tmp_path), QuietDisplay())
 
 
+def test_problems_of_a_document_may_have_constants_of_their_own(tmp_path: Path, written: Any) -> None:
+    (tmp_path / "relu.py").write_text(problem())
+    config = read_config(written(tasks='problems = ["relu.py", "relu.py,rows=8,cols=32"]\n'))
+    found = find_problems(config.tasks.problems)
+    assert [one.overrides for one in found] == [{}, {"rows": "8", "cols": "32"}]
+    assert {one.path for one in found} == {str(tmp_path / "relu.py")}
+    with pytest.raises(UserError, match='write "PATH" or, with constants of its own'):
+        read_config(written(tasks='problems = [{ path = "relu.py", rows = 8 }]\n'))
+
+
 def test_one_problem_is_judged_in_one_place(tmp_path: Path, written: Any) -> None:
     (tmp_path / "relu.py").write_text(problem())
     tasks = 'problems = ["relu.py"]\ndevice = "cpu"\nrandom = 0\njobs = 1\n'
@@ -206,7 +244,7 @@ def test_a_rollout_is_judged_in_full_and_is_what_training_reads(tmp_path: Path, 
     assert "warpsmith rollout --resume" in other.stderr
     for stage, loss in (("offline", "dr_grpo"), ("rft", "sft")):
         path = written(
-            top=f'stage = "{stage}"\nsteps = 2\n', loss=f'name = "{loss}"\n', held_out="", sampling="group_size = 4\n",
+            top=f'stage = "{stage}"\nsteps = 2\n', loss=f'name = "{loss}"\n', held_out="", sampling="",
             tasks=f'trajectories = ["{suite}"]\n',
         )  # fmt: skip
         trained = document(warpsmith(tmp_path, "train", path, "--json"))
