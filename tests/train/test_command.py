@@ -247,13 +247,17 @@ def test_a_rollout_is_judged_in_full_and_is_what_training_reads(tmp_path: Path, 
             top=f'stage = "{stage}"\nsteps = 2\n', loss=f'name = "{loss}"\n', held_out="", sampling="",
             tasks=f'trajectories = ["{suite}"]\n',
         )  # fmt: skip
-        trained = document(warpsmith(tmp_path, "train", path, "--json"))
+        run = warpsmith(tmp_path, "train", path, "--json")
+        # Groups of a model of random weights may hold no difference to learn from; what is imitated always moves it.
+        if stage == "offline" and run.returncode == 2:
+            assert "groups there earned the same" in run.stderr
+            continue
+        trained = document(run)
         assert trained["step"] == 2
         lines = (tmp_path / trained["training"] / "metrics.jsonl").read_text().splitlines()
         norms = [line["grad_norm"] for line in map(json.loads, lines) if "grad_norm" in line]
-        # Groups of a model of random weights may hold no difference to learn from; what is imitated always moves it.
+        assert norms or stage == "offline", "a batch may hold a group that teaches nothing"
         assert all(norm > 0 for norm in norms), stage
-        assert norms or stage == "offline"
 
 
 @pytest.mark.e2e
