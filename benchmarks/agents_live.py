@@ -1,12 +1,13 @@
 """Role agents against one agent on problems that are judged live: every search of a problem side by side, in lockstep.
 
 usage: python benchmarks/agents_live.py FILE[,NAME=LITERAL...] ... --to DIR [--device auto] [--seeds 5] [--budget 24]
-           [--seconds S] [--out docs/results/agents_live.md]
+           [--seconds S] [--out docs/results/agents_live.md] [--note TEXT] [--recorded]
 
 Slot policies learn within one search from nothing, as in agents_study.py, but each proposal is compiled, checked and
 timed (level screen). The searches of a problem take turns together: what all of them propose next is judged as one
 batch, equal proposals once. DIR has a run for each problem, which a later call looks verdicts up in, and
 searches.jsonl, a line for each search that is over. `--seconds` ends the call behind the batch in which it is over.
+`--recorded` needs no device: searches of the same seeds ask for the same again, and DIR's verdicts answer.
 """
 
 from __future__ import annotations
@@ -23,14 +24,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from agents_study import SETTINGS
+from agents_study import SETTINGS, entropies, escapes
 from agents_study_page import SINGLE, TEAM
 from record_space import opened
 
 from warpsmith.agents.play import play
-from warpsmith.agents.policy import Trial, trial_of
+from warpsmith.agents.policy import Policy, Trial, trial_of
 from warpsmith.agents.registry import make_policy
-from warpsmith.agents.space import SpecSpace
+from warpsmith.agents.slots.policy import SlotPolicy
+from warpsmith.agents.space import SearchSpace, SpecSpace
 from warpsmith.app.workbench import open_bench, roof_for, specs_of
 from warpsmith.kernels.family import KernelSpec
 from warpsmith.kernels.records import Candidate
@@ -79,13 +81,20 @@ class Lockstep:
             return batch
 
 
+def policy_of(arm: str) -> Policy:
+    """What proposes in an arm's searches."""
+    return make_policy(RANDOM) if arm == RANDOM else trainee(SETTINGS[arm], ())
+
+
+def space_of(spec: KernelSpec, arm: str) -> SearchSpace:
+    """Slots as an arm's searches see them."""
+    return one_agent(SpecSpace(spec)) if arm == SINGLE else SpecSpace(spec)
+
+
 def search(spec: KernelSpec, arm: str, seed: int, budget: int, lockstep: Lockstep) -> list[Trial]:
     """One search. Raises `Over`."""
     try:
-        space = SpecSpace(spec)
-        policy = make_policy(RANDOM) if arm == RANDOM else trainee(SETTINGS[arm], ())
-        seen = one_agent(space) if arm == SINGLE else space
-        return play(seen, policy, lockstep.answer, budget=budget, seed=seed)
+        return play(space_of(spec, arm), policy_of(arm), lockstep.answer, budget=budget, seed=seed)
     finally:
         lockstep.end()
 
@@ -139,10 +148,41 @@ def searched(text: str, to: Path, wanted: argparse.Namespace, until: float) -> l
         if any(isinstance(one.exception(), Over) for one in running):
             return []
         label = {"problem": name, "family": spec.family.name, "device": bench.machine.label, "budget": wanted.budget}
-        return [
-            {**label, "arm": arm, "seed": seed, "cost": [trial.cost for trial in one.result()]}
-            for (arm, seed), one in zip(work, running, strict=True)
-        ]
+        found = zip(work, running, strict=True)
+        return [label | {"arm": arm, "seed": seed} | told(spec, arm, one.result()) for (arm, seed), one in found]
+
+
+def recorded(text: str, to: Path, wanted: argparse.Namespace) -> list[dict[str, Any]]:
+    """As `searched`, with the verdicts of the problem's run in DIR for a judge. UserError where there is none."""
+    name = Path(text.split(",")[0]).stem
+    with RunStore.open(next((to / "runs" / name).iterdir()), writable=False) as store:
+        manifest, known = store.manifest(), {one.candidate: one for one in store.outcomes()}
+    pairs = dict(pair.split("=", 1) for pair in text.split(",")[1:])
+    bench = open_bench(
+        text.split(",")[0], device="cpu", arch=manifest.arch, overrides=pairs, inputs=None, mode="eval",
+    )  # fmt: skip
+    spec = next(iter(specs_of(bench).values()))
+
+    def answer(values: Values) -> Trial:
+        return trial_of(known[spec.emit(values).id], values, "joint", role=None, base=None, step=0)
+
+    label = {"problem": name, "family": spec.family.name, "device": manifest.device, "budget": wanted.budget}
+    found = []
+    for seed in range(wanted.seed, wanted.seed + wanted.seeds):
+        for arm in ARMS:
+            trials = play(space_of(spec, arm), policy_of(arm), answer, budget=wanted.budget, seed=seed)
+            found.append(label | {"arm": arm, "seed": seed} | told(spec, arm, trials))
+    return found
+
+
+def told(spec: KernelSpec, arm: str, trials: Sequence[Trial]) -> dict[str, Any]:
+    """What a search's line holds of its trials."""
+    found = {"cost": [trial.cost for trial in trials], "escapes": escapes(trials)}
+    policy = policy_of(arm)
+    if isinstance(policy, SlotPolicy):
+        at = [count for count in AT if count <= len(trials)]
+        found |= {"entropy": entropies(policy, space_of(spec, arm), trials, at)}
+    return found
 
 
 def main() -> int:
@@ -157,6 +197,8 @@ def main() -> int:
     parser.add_argument("--budget", type=int, default=24)
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--note", default="")
+    parser.add_argument("--recorded", action="store_true")
     wanted = parser.parse_args()
     until, path, missing = time.monotonic() + wanted.seconds, wanted.to / "searches.jsonl", False
     wanted.to.mkdir(parents=True, exist_ok=True)
@@ -166,14 +208,14 @@ def main() -> int:
         if any(line["problem"] == name and line["budget"] == wanted.budget for line in lines):
             continue
         began = time.monotonic()
-        found = searched(text, wanted.to, wanted, until)
+        found = recorded(text, wanted.to, wanted) if wanted.recorded else searched(text, wanted.to, wanted, until)
         missing = missing or not found
         with path.open("a") as file:
             file.writelines(json.dumps(line) + "\n" for line in found)
         lines += found
         print(f"{name}: {len(found)} searches in {time.monotonic() - began:.1f} s", flush=True)
     if wanted.out is not None:
-        wanted.out.write_text(page(lines))
+        wanted.out.write_text("\n".join([page(lines), *_provenance(wanted.to), wanted.note]).rstrip() + "\n")
     return int(missing)
 
 
@@ -198,7 +240,35 @@ def page(lines: Sequence[Mapping[str, Any]]) -> str:
         text += [f"## {name}, {own[0]['family']}, {own[0]['device']}", "", "| arm | " + " | ".join(map(str, at)) + " |"]
         text += ["|---" * (1 + len(at)) + "|", *(_row(arm, rows) for arm, rows in arms.items())]
         text += [_row("team less single, same seeds", arms[TEAM] - arms[SINGLE], "+"), ""]
+        text += [*_entropy(own, at), ""]
     return "\n".join(text)
+
+
+def _entropy(lines: Sequence[Mapping[str, Any]], at: Sequence[int]) -> list[str]:
+    """Role -> share of the uniform entropy; and what rounds of noise brought."""
+    found = ["| entropy, over the uniform one's | " + " | ".join(map(str, at)) + " |", "|---" * (1 + len(at)) + "|"]
+    for arm in (TEAM, SINGLE):
+        own = [line["entropy"] for line in lines if line["arm"] == arm]
+        for role in own[0][0]:
+            curve = np.mean([[point[role] for point in one] for one in own], axis=0)
+            found.append(f"| {arm}, {role} | " + " | ".join(f"{value:.2f}" for value in curve) + " |")
+    found.append("")
+    for arm in (TEAM, SINGLE):
+        own = [line["escapes"] for line in lines if line["arm"] == arm]
+        count, better = sum(one["evaluations"] for one in own), sum(one["improved"] for one in own)
+        found.append(f"Escape rounds of the arm `{arm}`: {count} evaluations, {better} of which became the best.")
+    return found
+
+
+def _provenance(to: Path) -> list[str]:
+    """Where and when the runs were made, a line for each."""
+    told = []
+    for path in sorted(to.glob("runs/*/*/manifest.json")):
+        run = json.loads(path.read_text())
+        versions = ", ".join(f"{name} {value}" for name, value in sorted(run["versions"].items()))
+        driver = f", driver for CUDA {run['driver']}" if run["driver"] else ""
+        told.append(f"{path.parent.parent.name}: {run['created'][:10]}, {run['device']}{driver}; {versions}.")
+    return [*told, ""]
 
 
 def _row(label: str, rows: np.ndarray, sign: str = "") -> str:

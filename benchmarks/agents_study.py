@@ -31,6 +31,7 @@ from warpsmith.agents.search.transfer import TransferPolicy
 from warpsmith.agents.slots.policy import SlotPolicy
 from warpsmith.agents.slots.sampling import role_entropy
 from warpsmith.agents.slots.specialist import Specialist
+from warpsmith.agents.space import SearchSpace
 from warpsmith.rl.replay import curve, replay
 from warpsmith.rl.single import one_agent
 from warpsmith.rl.slots.training import TrainSettings, train, trainee
@@ -138,15 +139,21 @@ def _line(arm: str, table: Table, seed: int, at: Sequence[int], policy: Policy) 
     trials = replay(table, policy, budget=at[-1], seed=seed, single=single)
     found: dict[str, Any] = {"arm": arm, "table": table.name, "seed": seed, "at": list(at)}
     found |= {"share": curve(table, trials, at).tolist(), "near": _evaluations_to(table, trials)}
-    found |= {"escapes": _escapes(trials)}
+    found |= {"escapes": escapes(trials)}
     if isinstance(policy, SlotPolicy):
-        space = one_agent(TableSpace(table)) if single else TableSpace(table)
-        again = SlotPolicy(policy.specialists, policy.name, policy.view, policy.settings, policy.worth)
-        entropy = []
-        for count in at:
-            learner = again.learnt(space, tuple(trials[:count]))
-            entropy.append(role_entropy(learner.layout, learner.weights))
-        found["entropy"] = entropy
+        found["entropy"] = entropies(policy, one_agent(TableSpace(table)) if single else TableSpace(table), trials, at)
+    return found
+
+
+def entropies(
+    policy: SlotPolicy, space: SearchSpace, trials: Sequence[Trial], at: Sequence[int]
+) -> list[dict[str, float]]:
+    """Entropy of each role's decisions over the uniform one's, after so many of a search's evaluations."""
+    again = SlotPolicy(policy.specialists, policy.name, policy.view, policy.settings, policy.worth)
+    found = []
+    for count in at:
+        learner = again.learnt(space, tuple(trials[:count]))
+        found.append(role_entropy(learner.layout, learner.weights))
     return found
 
 
@@ -158,7 +165,7 @@ def _evaluations_to(table: Table, trials: Sequence[Trial]) -> int | None:
     return None
 
 
-def _escapes(trials: Sequence[Trial]) -> dict[str, int]:
+def escapes(trials: Sequence[Trial]) -> dict[str, int]:
     """Evaluations of escape rounds, and how many of them became the best."""
     best, told, better = float("inf"), 0, 0
     for trial in trials:

@@ -78,7 +78,9 @@ def problem_number(run: dict[str, Any]) -> tuple[float, str]:
 def _commit(manifest: dict[str, Any]) -> str:
     """An exported tree has none; runs made before that was told apart say `HEAD`."""
     commit = manifest["commit"]
-    return "an exported tree" if commit in (None, "HEAD") else f"commit {commit[:10]}"
+    if commit in (None, "HEAD"):
+        return "an exported tree"
+    return f"commit {commit[:10]}{' and changes' if commit.endswith('-dirty') else ''}"
 
 
 def main() -> None:

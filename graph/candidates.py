@@ -13,6 +13,9 @@ from warpsmith.graph.telling import tell_refused
 from warpsmith.kernels.records import Candidate
 from warpsmith.kernels.slots import Values
 
+HOPELESS = 64
+"""Times the least estimate among families: the cost model is seldom wrong by a factor of ten."""
+
 
 def slotted_ref(
     context: Context, spec: int, values: Values, kind: Kind, role: str | None, base: str | None, step: int
@@ -71,5 +74,14 @@ def openings(context: Context, state: SearchState) -> list[tuple[int, Values, st
     if settings.start and context.specs:
         return [(0, context.spaces[0].naive | settings.start, None)]
     if len(families) > 1 and settings.budget > len(families):
-        return [(i, context.policy.opening(wishes.space_of(context, state, i)), "planner") for i in families]
+        first = {i: context.policy.opening(wishes.space_of(context, state, i)) for i in families}
+        return [(i, first[i], "planner") for i in _hopeful(context, first)]
     return []
+
+
+def _hopeful(context: Context, first: Mapping[int, Values]) -> list[int]:
+    """Families but those whose first kernel is estimated to take that many times what the best one's does: to measure
+    it would take the device longer than all others."""
+    estimates = {i: context.spaces[i].estimate(values) for i, values in first.items()}
+    known = [us for us in estimates.values() if us is not None]
+    return [i for i, us in estimates.items() if us is None or us <= HOPELESS * min(known)]

@@ -16,6 +16,7 @@ from warpsmith.kernels.families.column_layout import (
     scratch_bytes,
 )
 from warpsmith.kernels.families.column_text import KERNEL, code_slots, column_context
+from warpsmith.kernels.families.common import SECTOR
 from warpsmith.kernels.families.row_monoid import fused_pair
 from warpsmith.kernels.family import Invalid, LaunchFeatures
 from warpsmith.kernels.records import Candidate, KernelStep, LaunchPlan
@@ -29,8 +30,6 @@ MAX_IN_FLIGHT = 32
 """Elements of one operand that a thread may request before it uses the first."""
 MOST_STATES = 8
 """Running states of one sweep for several rounds, each a thread's own."""
-SECTOR = 32
-"""Bytes that DRAM and L2 exchange at least."""
 DEPTH = 4
 """Reads a thread has in flight at first: deeper walks open more rows of DRAM at a time and gain nothing."""
 DRIFT = 8

@@ -9,10 +9,11 @@ from functools import lru_cache
 from warpsmith.kernels import codegen
 from warpsmith.kernels.families import common
 from warpsmith.kernels.families.row_monoid import fused_pair
+from warpsmith.kernels.indexing import Expr
 from warpsmith.kernels.region import Axis, Line, Load, Region, Store
 
 APART = 4
-"""Elements between neighbouring results' operands at most: a sector holds at least two of them."""
+"""Times the memory that neighbouring results need of which they touch sectors, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +37,25 @@ def ordered(region: Region) -> Region:
 
 
 def inner_axis(region: Region) -> Axis | None:
-    """The kept axis along which the largest load that also depends on reduced axes has unit stride."""
+    """The kept axis along which the largest load that also depends on reduced axes has unit stride, or else one whose
+    neighbours lie close to each other."""
     full = max(loads_of(region).full, key=lambda load: load.numel)
     address = common.address_of(full)
     found = [axis for axis in region.kept if address.stride(axis.name) == 1 and axis.size > 1]
     if not found and address.stride(region.kept[-1].name) == 1:
         found = [region.kept[-1]]
     if not found:
-        # Windows side by side: each of a few loads takes every second or third element.
-        found = [axis for axis in region.kept if address.stride(axis.name) in range(2, APART + 1)]
+        # Windows side by side take every second or third element; phases of a convolution lie in a few planes in turn.
+        found = [axis for axis in region.kept if _spread(full, address, axis) <= APART]
     return found[0] if found else None
+
+
+def _spread(load: Load, address: Expr, axis: Axis) -> float:
+    """Sectors that a warp's reads along the axis touch, over those that they would fill."""
+    count, size = min(common.WARP, axis.size), codegen.ITEM_BYTES[load.dtype]
+    rest = dict.fromkeys(address.axes, 0)
+    touched = {int(address.at(rest | {axis.name: at})) * size // common.SECTOR for at in range(count)}
+    return len(touched) * common.SECTOR / (count * size) if axis.name in address.axes else float("inf")
 
 
 def loads_of(region: Region) -> Loads:

@@ -142,7 +142,9 @@ class _Reader:
     def _version(self) -> str | None:
         """Of what ships with the package."""
         version, commit = self.manifest.versions.get("warpsmith"), self.manifest.commit
-        return version if version is None or commit is None else f"{version}+{commit[:12]}"
+        if version is None or commit is None:
+            return version
+        return f"{version}+{commit[:12]}{'.dirty' if commit.endswith('-dirty') else ''}"
 
 
 def _owners(manifest: RunManifest) -> dict[str, dict[str, str]]:

@@ -13,6 +13,8 @@ from pathlib import Path
 from warpsmith.kernels.errors import SandboxTimeout
 
 _STEP_S = 0.002
+_mine: dict[str, bool] = {}
+"""Devices that this process has a turn on by `turn`, and whether it shares them."""
 
 
 @contextlib.contextmanager
@@ -24,15 +26,34 @@ def exclusive(
     ends, however that happens."""
     deadline = time.monotonic() + timeout_s
     # Who waits keeps later ones from entering: shared holders that follow each other would let nobody time anything.
-    turn = _wait(uuid, "turn", deadline, timeout_s, shared=False, folder=folder)
+    place = _wait(uuid, "turn", deadline, timeout_s, shared=False, folder=folder)
     try:
         handle = _wait(uuid, "gpu", deadline, timeout_s, shared=shared, folder=folder)
     finally:
-        give_back(turn)
+        give_back(place)
     try:
         yield
     finally:
         give_back(handle)
+
+
+@contextlib.contextmanager
+def turn(
+    uuid: str, *, shared: bool = False, timeout_s: float = 300.0, folder: Path | None = None
+) -> Iterator[None]:  # fmt: skip
+    """As `exclusive`, but may be entered again by who has the device: what runs something can take a turn wherever it
+    is called from. RuntimeError where it would have to be alone on a device that it shares."""
+    if uuid in _mine:
+        if _mine[uuid] and not shared:
+            raise RuntimeError("a turn that is shared with others is no turn alone")
+        yield
+        return
+    with exclusive(uuid, shared=shared, timeout_s=timeout_s, folder=folder):
+        _mine[uuid] = shared
+        try:
+            yield
+        finally:
+            del _mine[uuid]
 
 
 def _wait(

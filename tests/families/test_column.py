@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 import regions
 import torch
+from lowering.graphs import captured
 from regions import random
 from running import assert_compile_cleanly, assert_computes
 
 from warpsmith.kernels.families.column import ColumnFamily
+from warpsmith.kernels.lowering.lower import lower
 
 FAMILY = ColumnFamily()
 
@@ -65,6 +67,16 @@ def test_misaligned_pointers_are_legal(compiler, spec_of):
     for case in (CASES[0], CASES[11]):
         spec = spec_of(FAMILY, case.region)
         assert_computes(compiler, case, spec.emit({"vector": 4, "split": 2}), shift=True, poison=0xFF)
+
+
+def test_neighbours_that_lie_in_a_few_planes_in_turn(compiler, spec_of):
+    """As results of a convolution's phases do: two runs of 16 floats for a warp, four sectors as for one of 32."""
+    traced = captured("softmax_of_planes_in_turn", "2,2,6,40")
+    case = regions.Case("planes in turn", lower(traced.graph), traced.feeds, {"out0": traced.expected[0]})
+    spec = spec_of(FAMILY, case.region)
+    for values in (spec.naive, spec.sensible(), spec.naive | {"split": 2, "unroll": 2}):
+        assert_computes(compiler, case, spec.emit(values))
+    assert FAMILY.refuse(lower(captured("softmax_of_planes_in_turn", "2,32,6,40").graph)) is not None
 
 
 def test_registers_and_streaming_agree(compiler, spec_of):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import regions
 import torch
+from lowering.graphs import captured
 from regions import random
 from running import assert_compile_cleanly, assert_computes
 
@@ -12,6 +13,7 @@ from warpsmith.kernels.assemble import differences_elsewhere
 from warpsmith.kernels.device import model_for
 from warpsmith.kernels.families.row import RowFamily
 from warpsmith.kernels.family import spec_for
+from warpsmith.kernels.lowering.lower import lower
 from warpsmith.kernels.occupancy import occupancy
 
 FAMILY = RowFamily()
@@ -279,6 +281,16 @@ def test_clusters_of_sixteen_and_a_limit_compute_what_torch_does(residency, comp
     values |= {"vector": 4, "passes": "online", "per_sm": 2 if residency == "reread" else 0}
     assert FAMILY.check(case.region, model_for("sm_90"), values) is None
     assert_computes(compiler, case, FAMILY.emit(case.region, model_for("sm_90"), values))
+
+
+@pytest.mark.parametrize(("shape", "once"), [("3,4,6,30", True), ("3,4,5,21", False)])
+def test_weights_of_a_channel_serve_whole_vectors_where_channels_are_such(shape, once, compiler, spec_of):
+    """180 positions a channel are whole vectors of 4, 105 are not."""
+    traced = captured("group_norm", shape, "4", "4")
+    case = regions.Case("groups", lower(traced.graph), traced.feeds, {"out0": traced.expected[0]}, tolerance=2e-5)
+    candidate = spec_of(FAMILY, case.region).emit({"vector": 4})
+    assert_computes(compiler, case, candidate)
+    assert ("VECTOR > 1 && VECTOR <= 4) {" in candidate.source) == once
 
 
 def test_offsets_beyond_31_bits_are_computed_in_64(compiler, spec_of):

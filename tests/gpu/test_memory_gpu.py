@@ -23,9 +23,12 @@ from warpsmith.tools.measurement.stage import Stage, flush_bytes
 from warpsmith.tools.measurement.timing import TimingRequest, time_candidate
 from warpsmith.tools.target import Target
 from warpsmith.tools.verification import session as sessions
+from warpsmith.tools.verification.checksums import checksum, memory_of
+from warpsmith.tools.verification.compare import yardstick
 from warpsmith.tools.verification.memory import FLOOR_BYTES, TIMES_EAGER
 from warpsmith.tools.verification.oracle import return_memory
 from warpsmith.tools.verification.outputs import Layout
+from warpsmith.tools.verification.sealed import Sealed
 from warpsmith.tools.verification.verify import verify
 
 pytestmark = pytest.mark.gpu
@@ -166,6 +169,14 @@ CASES = {
         "torch.sigmoid(self.conv(x))", "torch.rand(8, 32, 512, 512)",
         members="self.conv = nn.ConvTranspose2d(32, 32, 3)",
     ),
+    "a convolution beside its compiled form": Case(
+        "self.conv(x)", "torch.rand(4, 64, 256, 512)", members="self.conv = nn.Conv2d(64, 128, (5, 7))",
+        baselines=("eager", "compile"),
+    ),
+    "a loss of three tensors": Case(
+        "F.triplet_margin_loss(x, y, z)", ", ".join(["torch.rand(16384, 8192)"] * 3), "x, y, z",
+        baselines=("eager", "compile"),
+    ),
     "a scan": Case("torch.cumprod(x, 1)", "torch.rand(8192, 32768)", baselines=("eager", "compile")),
 }  # fmt: skip
 
@@ -294,3 +305,17 @@ def test_what_is_free_in_a_large_block_stands_in_the_way_of_no_small_tensor():
             take(1 << 30)
     assert torch.cuda.memory_allocated() - before >= sum(one.numel() for one in kept)
     del held, kept
+
+
+def test_sealed_references_that_leave_the_device_judge_as_before():
+    truth = torch.randn(1 << 20, dtype=torch.float64, device="cuda")
+    value, wrong = truth.float(), truth.float() + 0.5
+    before = torch.cuda.memory_allocated()
+    sealed = Sealed(truth)
+    found = [yardstick(sealed, one).eager_rms for one in (value, wrong)]
+    total = checksum(memory_of(sealed.memory))
+    sealed.leave()
+    assert torch.cuda.memory_allocated() == before
+    assert [yardstick(sealed, one).eager_rms for one in (value, wrong)] == pytest.approx(found)
+    assert checksum(memory_of(sealed.memory)) == total
+    assert torch.equal(sealed.opened(), truth)

@@ -7,6 +7,7 @@ import runpy
 import sqlite3
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,17 @@ def test_the_planner_compares_families_and_stays_with_the_faster(tmp_path: Path)
         assert result.screened == 24
         assert result.best is not None
         assert result.best.family == "quick"
+
+
+def test_a_family_that_is_hopeless_by_estimate_is_not_begun(tmp_path: Path) -> None:
+    quick, hopeless = synthetic_spec("quick"), synthetic_spec("hopeless")
+    crawling = replace(hopeless.device, dram_bytes_per_s=hopeless.device.dram_bytes_per_s / 1000)
+    specs = [replace(hopeless, device=crawling), quick, synthetic_spec("mid3")]
+    with new_store(tmp_path) as store:
+        _, heard = search(store, specs=specs, budget=12)
+        families = [data["family"] for kind, data in heard if kind == "outcome"]
+        assert families[:2] == ["quick", "mid3"]
+        assert "hopeless" not in families
 
 
 @pytest.mark.parametrize(("own_us", "kept", "label"), [(120.0, "composer", "library"), (60.0, "gemm", "own")])

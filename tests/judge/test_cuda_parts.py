@@ -22,7 +22,7 @@ from warpsmith.sandbox.cuda.bound import LaunchRefused
 from warpsmith.sandbox.cuda.driver import LaunchAttribute, LaunchConfig, launch_config
 from warpsmith.sandbox.cuda.kernels import Entry, Kernels
 from warpsmith.sandbox.cuda.library import LibraryError, library_call
-from warpsmith.sandbox.cuda.lock import exclusive
+from warpsmith.sandbox.cuda.lock import exclusive, turn
 from warpsmith.tools.lease import Lease, seats
 from warpsmith.tools.measurement.statistics import half_width, quantiles, speedup
 
@@ -190,6 +190,25 @@ def test_those_that_time_nothing_share_a_device_until_somebody_waits_for_it_alon
                 pass
             with pytest.raises(SandboxTimeout):
                 waiting.result()
+    with exclusive("ab", timeout_s=0.05, folder=tmp_path):
+        pass
+
+
+def test_who_has_a_device_may_take_a_turn_again(tmp_path):
+    def waits(shared):
+        with pytest.raises(SandboxTimeout), exclusive("ab", shared=shared, timeout_s=0.05, folder=tmp_path):
+            pass
+
+    with turn("ab", folder=tmp_path):
+        with turn("ab", folder=tmp_path), turn("ab", shared=True, folder=tmp_path):
+            waits(True)
+        waits(True)
+    with turn("ab", shared=True, folder=tmp_path), turn("ab", shared=True, folder=tmp_path):
+        with pytest.raises(RuntimeError, match="no turn alone"), turn("ab", folder=tmp_path):
+            pass
+        waits(False)
+        with exclusive("ab", shared=True, timeout_s=0.05, folder=tmp_path):
+            pass
     with exclusive("ab", timeout_s=0.05, folder=tmp_path):
         pass
 

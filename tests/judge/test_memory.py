@@ -9,7 +9,7 @@ from support.tracked import Tracked
 from torch.nn import functional as F
 
 from warpsmith.kernels.errors import OutOfMemory, UserError
-from warpsmith.kernels.records import LaunchPlan, LibraryStep
+from warpsmith.kernels.records import Buffer, LaunchPlan, LibraryStep
 from warpsmith.sandbox import worker
 from warpsmith.sandbox.scripted import ScriptedBackend
 from warpsmith.tools.measurement.contenders import stage_for
@@ -199,6 +199,32 @@ def test_places_of_timing_keep_to_the_bound(tmp_path, limit):
         # Contents of another set need a stage of their own: outputs are held against that set's references.
         inputs = session.input_set("shipped")
         assert stage_for(session, inputs, short=False).judged is inputs.inputs
+    assert counted.failed == 0
+
+
+def test_what_a_candidate_takes_for_itself_fits_beside_what_is_kept(tmp_path):
+    """As a graph does, whose inputs and outputs are copies; what was kept before it came has to go."""
+    case = Case(
+        "(x - y + (x - z)).sum(1)", ", ".join(["torch.rand(rows, dim)"] * 3),
+        lambda x, y, z, out: out.copy_(2 * x.sum(1) - y.sum(1) - z.sum(1)), "x, y, z",
+    )  # fmt: skip
+    loaded = made(tmp_path, case)
+    peak = eager_peak(loaded)
+    given = [f"in{n}" for n in range(len(case.arguments.split(", ")))]
+    with Tracked() as counted, budgeted("cpu", scaled(counted)):
+        session = Session(loaded, ScriptedBackend({"k": lambda *args: case.kernel(*args[:-1])}), 1 << 40)
+        session.maker.sealed = True
+        most = []
+        for scratch in (0, int(1.3 * peak) // 4, 0, int(2.2 * peak) // 4):
+            plan = problems.plan(*given, "out0", "own").model_copy(
+                update={"buffers": {"own": Buffer(dtype="float32", shape=(max(1, scratch),), init="poison")}}
+            )
+            found, _ = verify(session, plan, problems.compiled(), level="quick")
+            assert found.ok, found.failure
+            inputs = session.timed_set("quick")
+            stage_for(session, inputs, short=False)
+            most.append(session.memory.judge_bytes)
+        assert max(most) <= TIMES_EAGER * peak, [round(one / peak, 2) for one in most]
     assert counted.failed == 0
 
 

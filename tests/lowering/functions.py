@@ -30,6 +30,10 @@ def rms_norm(x):
     return x / torch.sqrt(torch.mean(x**2, dim=1, keepdim=True) + 1e-5)
 
 
+def softmax_of_planes_in_turn(x):
+    return x.permute(0, 2, 3, 1).reshape(x.shape[0], x.shape[2], -1)[:, :, 1:-1].softmax(1)
+
+
 def group_norm(x, w, b):
     return F.group_norm(x, 2, w, b)
 

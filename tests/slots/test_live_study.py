@@ -78,6 +78,10 @@ def test_searches_in_lockstep_go_as_they_would_alone(study: ModuleType, tmp_path
             one_agent(space) if arm == study.SINGLE else space, policy, alone, budget=BUDGET, seed=seed
         )  # fmt: skip
         assert [one.values for one in found[place]] == [one.values for one in expected]
+        told = study.told(spec, arm, found[place])
+        assert told["cost"] == [one.cost for one in expected]
+        assert ("entropy" in told) == (arm != study.RANDOM)
+        assert all(0 <= share <= 1 for point in told.get("entropy", ()) for share in point.values())
 
 
 def test_when_the_time_is_over_every_search_ends(study: ModuleType, tmp_path: Path) -> None:

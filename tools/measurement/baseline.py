@@ -51,8 +51,6 @@ async def measure_baselines(
 
 def run_job(payload: Mapping[str, Any]) -> dict[str, Any]:
     """Worker job. Payload: `problem`, `target`, `modes`. Gives Baselines."""
-    from warpsmith.sandbox.cuda.facts import identity
-    from warpsmith.sandbox.cuda.lock import exclusive
     from warpsmith.tools.measurement.contenders import module_contenders, stage_for
     from warpsmith.tools.measurement.sampling import Sampler
     from warpsmith.tools.verification.session import session_for
@@ -64,7 +62,7 @@ def run_job(payload: Mapping[str, Any]) -> dict[str, Any]:
         raise EnvironmentError_(f"the module gives no usable result on this device: {session.dropped}")
     contenders, notes = module_contenders(session, inputs, payload["modes"])
     found: dict[str, Quantiles] = {}
-    with exclusive(identity().uuid):
+    with session.alone():
         for contender in contenders:
             stage = stage_for(session, inputs, short=False)
             sampler = Sampler(backend, [contender], stage, health=backend.health)

@@ -76,6 +76,7 @@ def stage_for(session: Session, inputs: InputSet, *, short: bool, beside: Sequen
     session.stages.pop(places, None)
     flush = flush_bytes(backend.torch_device)
     session.make_room(places * size + needed + flush, timed=inputs)
+    session.lighten(inputs, size - given + needed + flush)
     room = _room(session) - needed - flush
     tensors = places * (len(_tensors(inputs.inputs)) + len(inputs.layouts))
     slack = slack_for(tensors, room)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from pydantic import Field
 
@@ -34,6 +34,13 @@ _SCREEN_LEAST, _SCREEN_CLOSE = 4, 0.01
 NULL_BUDGET_S = 0.4
 """For timing a baseline against itself."""
 _ENOUGH = 0.01
+_UNSTEADY = 0.05
+"""Half-width of a ratio's interval from which something seems to disturb the device: sampling goes on, in the hope that
+it passes, and what is found is doubted where it does not."""
+_LONGER = 5
+"""Times the budget that sampling takes then at most."""
+_FEWEST = 4
+"""Samples that tell whether anything disturbs."""
 _IN_PLACE = "timed on one set of inputs that stays where it is, for want of memory"
 
 
@@ -182,7 +189,7 @@ def _null_test(session: Session, inputs: InputSet, sampler: Sampler) -> Failure 
     trial = Sampler(backend, pair, stage_for(session, inputs, short=short), health=backend.health)
     if short:
         trial.use_graphs(stage_for(session, inputs, short=True))
-    failure = _rounds_until(trial, time.perf_counter() + NULL_BUDGET_S, "first")
+    failure = rounds_until(trial, time.perf_counter() + NULL_BUDGET_S, "first")
     if failure is None and trial.samples["first"]:
         session.null_test = speedup(trial.samples["second"], trial.samples["first"])
     return failure
@@ -192,7 +199,7 @@ def _sample(sampler: Sampler, request: TimingRequest) -> Failure | None:
     """Rounds until the interval is narrow enough or the budget ends."""
     deadline = time.perf_counter() + request.budget_s
     if request.level == "full":
-        return _rounds_until(sampler, deadline, CANDIDATE)
+        return rounds_until(sampler, deadline, CANDIDATE, deadline + (_LONGER - 1) * request.budget_s)
     taken = sampler.samples[CANDIDATE]
     while True:
         failure = sampler.round()
@@ -203,19 +210,36 @@ def _sample(sampler: Sampler, request: TimingRequest) -> Failure | None:
             return failure
 
 
-def _rounds_until(sampler: Sampler, deadline: float, own: str) -> Failure | None:
-    """Rounds until every ratio to `own` is known to a per cent, or time is up."""
+class Rounds(Protocol):
+    """What takes samples of several contenders in turn."""
+
+    @property
+    def samples(self) -> Mapping[str, Sequence[float]]:
+        """Microseconds by contender."""
+
+    def round(self) -> Failure | None:
+        """One more sample of each."""
+
+
+def rounds_until(sampler: Rounds, deadline: float, own: str, latest: float | None = None) -> Failure | None:
+    """Rounds until every ratio to `own` is known to a per cent, or time is up; until `latest` where ratios are so wide
+    that something seems to disturb the device."""
+    latest = deadline if latest is None else latest
     taken = sampler.samples[own]
     while True:
         failure = sampler.round()
         enough = len(taken) >= _MIN_PAIRS and _settled(sampler.samples, own)
-        if failure is not None or enough or len(taken) >= _MAX_PAIRS or time.perf_counter() > deadline:
+        if failure is not None or enough or len(taken) >= _MAX_PAIRS:
             return failure
+        now = time.perf_counter()
+        steady = len(taken) >= _FEWEST and _settled(sampler.samples, own, _UNSTEADY)
+        if now > latest or (now > deadline and steady):
+            return None
 
 
-def _settled(samples: Mapping[str, Sequence[float]], own: str) -> bool:
-    """Whether every ratio's interval is within one per cent."""
-    return all(half_width(speedup(values, samples[own])) < _ENOUGH for name, values in samples.items() if name != own)
+def _settled(samples: Mapping[str, Sequence[float]], own: str, within: float = _ENOUGH) -> bool:
+    """Whether every ratio's interval is within one per cent, or `within`."""
+    return all(half_width(speedup(values, samples[own])) < within for name, values in samples.items() if name != own)
 
 
 def _checker(inputs: InputSet) -> Check:
@@ -246,6 +270,8 @@ def _doubts(null_test: Speedup | None, sampler: Sampler) -> list[str]:
         found.append(f"a baseline against itself gives {null_test.value:.3f} here: smaller differences mean nothing")
     if sampler.dropped:
         found.append(f"{len(sampler.dropped)} rounds left out: {', '.join(sorted(set(sampler.dropped)))}")
+    if all(sampler.samples.values()) and not _settled(sampler.samples, CANDIDATE, _UNSTEADY):
+        found.append("times vary from sample to sample: something else may have used the device")
     if sampler.backend.health.strangers() > companions():
         found.append("another process computes on this GPU: times may be longer than they should be")
     return found

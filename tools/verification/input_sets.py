@@ -56,9 +56,13 @@ class InputSet:
 
     @property
     def bytes(self) -> int:
-        """Memory held, weights aside."""
+        """Memory held, weights and sealed references that have left the device aside."""
         held = [*self.inputs, *_judged_by(self.references, self.yardsticks).values()]
-        return sum(value.nbytes for value in held if isinstance(value, (torch.Tensor, Sealed)))
+        return sum(
+            value.nbytes
+            for value in held
+            if isinstance(value, torch.Tensor) or (isinstance(value, Sealed) and not value.left)
+        )
 
     @property
     def device(self) -> torch.device:
@@ -74,6 +78,12 @@ class InputSet:
     def changed(self) -> list[str]:
         """Names of inputs and parameters whose memory is no longer what it was."""
         return [name for name, total in sums_of(self.arguments()).items() if total != self.sums[name]]
+
+    def leave(self) -> None:
+        """Moves sealed references to the host's memory: a comparison fetches them piece by piece."""
+        for one in _judged_by(self.references, self.yardsticks).values():
+            if isinstance(one, Sealed):
+                one.leave()
 
     def spoilt(self) -> bool:
         """Whether somebody wrote into inputs, parameters or references."""

@@ -19,6 +19,8 @@ _WORKING = 1 << 29
 """Bytes that the temporaries of what is done piece by piece take together, about."""
 _SMALL_SHARE = 4
 """They take this part of eager's peak, and no less than this part of the usual: the rest is room for what is kept."""
+_UNSEEN = 1 << 26
+"""Bytes that libraries keep for a stream from its first call on (cuBLAS 32 MiB on newer devices): no plan tells of."""
 _LEAST_SHARE = 64
 """Where hardly anything is left beside eager, pieces become so many times smaller at most."""
 
@@ -84,6 +86,8 @@ class MemoryBudget:
     meter: Meter | None = None
     floor_bytes: int = FLOOR_BYTES
     working_bytes: int = _WORKING
+    unseen_bytes: int = 0
+    """Of what nobody asks for and something takes; nothing that is asked for gets these."""
     eager_bytes: int | None = None
     """Eager's peak: weights, inputs, outputs and what lies between."""
     wide_bytes: int = 0
@@ -118,7 +122,7 @@ class MemoryBudget:
         if self.meter is None:
             return None
         bound, free = self.bound, self.meter.free()
-        return free if bound is None else max(0, min(free, bound - self.meter.held()))
+        return free if bound is None else max(0, min(free, bound - self.meter.held() - self.unseen_bytes))
 
     def allows(self, count: int) -> bool:
         """Whether so many bytes more may be taken."""
@@ -190,7 +194,8 @@ _budgets: dict[str, MemoryBudget] = {}
 def budget_of(device: torch.device) -> MemoryBudget:
     """The budget of this process on a device. Only a GPU's memory is measured."""
     if device.type not in _budgets:
-        _budgets[device.type] = MemoryBudget(CardMeter(device) if device.type == "cuda" else None)
+        on_gpu = device.type == "cuda"
+        _budgets[device.type] = MemoryBudget(CardMeter(device), unseen_bytes=_UNSEEN) if on_gpu else MemoryBudget()
     return _budgets[device.type]
 
 

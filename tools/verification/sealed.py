@@ -28,6 +28,7 @@ class Sealed:
         is noise then."""
         self.shape = tensor.shape
         self.dtype = tensor.dtype
+        self._home = tensor.device
         self._key = int.from_bytes(os.urandom(8), "big")
         self._kernels = fused_on(tensor.device)
         flat = tensor.reshape(-1)
@@ -46,7 +47,16 @@ class Sealed:
     @property
     def key(self) -> int | None:
         """Of the stream that kernels open elements by while they read them; None where only `piece` opens them."""
-        return None if self._kernels is None else self._key
+        return None if self._kernels is None or self.left else self._key
+
+    @property
+    def left(self) -> bool:
+        """Whether it lies in the host's memory now."""
+        return self.device != self._home
+
+    def leave(self) -> None:
+        """Moves what lies in the device's memory to the host's. Pieces are opened on the device as before."""
+        self._words = self._words.cpu()
 
     @property
     def memory(self) -> torch.Tensor:
@@ -72,11 +82,11 @@ class Sealed:
         return self.dtype.is_floating_point
 
     def piece(self, start: int, stop: int) -> torch.Tensor:
-        """The elements from `start` to `stop` in row-major order, opened."""
+        """The elements from `start` to `stop` in row-major order, opened where they were sealed."""
         size = self.dtype.itemsize
         stop = min(stop, self.numel())
         first, last = start * size // 8, -(-stop * size // 8)
-        opened = self._words[first:last].clone()
+        opened = self._words[first:last].to(self._home, copy=True)
         self._cover(opened, first)
         raw = opened.view(torch.uint8)[start * size - first * 8 : stop * size - first * 8]
         return raw.view(self.dtype) if raw.storage_offset() % size == 0 else raw.clone().view(self.dtype)

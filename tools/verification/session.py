@@ -139,7 +139,12 @@ class Session:
         return name in self.names(level) and self.memory.allows(2 * once + beside + self.memory.aside)
 
     def _made(self, kind: Kind) -> InputSet | None:
-        """Makes a set; where memory is short, once more with everything given up that can be made again."""
+        """Makes a set, in a turn on the device; where memory is short, once more with everything given up that can be
+        made again."""
+        with self.alone(shared=True):
+            return self._made_in_turn(kind)
+
+    def _made_in_turn(self, kind: Kind) -> InputSet | None:
         self.make_room(self._making_bytes())
         try:
             return self.maker.make(kind)
@@ -227,7 +232,7 @@ class Session:
     def alone(self, *, shared: bool = False) -> Iterator[None]:
         """While entered, no other process of ours uses the GPU: what one verifies would disturb what another times.
         `shared`: others that time nothing may use it as well; not to be held longer than it takes to judge one set of
-        inputs, for those that want to time something wait. It must not be entered twice."""
+        inputs, for those that want to time something wait. Who is alone, or shares, may enter it again to share."""
         began = time.perf_counter()
         with alone_on(self.backend.torch_device, shared=shared):
             self.waited_s += time.perf_counter() - began
@@ -282,12 +287,7 @@ class Session:
         """Two sets of guarded output buffers, reused from candidate to candidate; one where memory is short."""
         if self._outputs is None or self._outputs[0].layouts != layouts:
             self._outputs = None
-            # Results that do not lie in order are compared as a copy.
-            one = sum(layout.bytes for layout in layouts)
-            room = (
-                self.memory.aside + self._wide_bytes + sum(layout.bytes for layout in layouts if not layout.row_major)
-            )
-            room += self.scratch_bytes
+            one, room = sum(layout.bytes for layout in layouts), self._judging_bytes(layouts)
             self.make_room(one + room)
             first = self._buffers(layouts)
             if first is None:
@@ -296,6 +296,28 @@ class Session:
             assert first is not None
             self._outputs = first, self._buffers(layouts) if self.memory.allows(one + room) else None
         return self._outputs
+
+    def clear_for(self, inputs: InputSet) -> None:
+        """Before a candidate's first run: there is room for what it takes for itself, and for comparing its results.
+        Places of timing go first, then the second place for outputs, then other sets."""
+        room = self._judging_bytes(inputs.layouts)
+        if not self.memory.allows(room):
+            self.stages.clear()
+        if self._outputs is not None and not self.memory.allows(room):
+            self._outputs = self._outputs[0], None
+        self.make_room(room, buffers=False, timed=inputs)
+        self.lighten(inputs, room)
+
+    def lighten(self, inputs: InputSet, count: int) -> None:
+        """References of a set in use go to the host where all else did not make room for so many bytes more."""
+        if not self.memory.allows(count):
+            inputs.leave()
+
+    def _judging_bytes(self, layouts: tuple[Layout, ...]) -> int:
+        """What a run of the candidate and a comparison take beside places for outputs."""
+        # Results that do not lie in order are compared as a copy.
+        copies = sum(layout.bytes for layout in layouts if not layout.row_major)
+        return self.memory.aside + self._wide_bytes + copies + self.scratch_bytes
 
     def _buffers(self, layouts: tuple[Layout, ...], *, needed: bool = False) -> GuardedOutputs | None:
         """Output buffers, or None where they do not fit; UserError if they are needed."""
@@ -317,15 +339,18 @@ class Session:
 
     def bare_set(self) -> InputSet:
         """The shipped inputs without references."""
-        return self.maker.bare()
+        with self.alone(shared=True):
+            return self.maker.bare()
 
     def another(self, made: InputSet) -> list[Any]:
         """Other inputs of the same kind for the same module."""
-        return self.maker.another(made)
+        with self.alone(shared=True):
+            return self.maker.another(made)
 
     def fresh(self, turn: int) -> list[Any]:
         """Another draw of the shipped distribution, for timing."""
-        return self.maker.fresh(turn)
+        with self.alone(shared=True):
+            return self.maker.fresh(turn)
 
 
 def alone_on(device: torch.device, *, shared: bool = False) -> contextlib.AbstractContextManager[None]:
@@ -333,9 +358,9 @@ def alone_on(device: torch.device, *, shared: bool = False) -> contextlib.Abstra
     if device.type != "cuda":
         return contextlib.nullcontext()
     from warpsmith.sandbox.cuda.facts import identity
-    from warpsmith.sandbox.cuda.lock import exclusive
+    from warpsmith.sandbox.cuda.lock import turn
 
-    return exclusive(identity(device.index or 0).uuid, shared=shared)
+    return turn(identity(device.index or 0).uuid, shared=shared)
 
 
 _current: dict[str, Session] = {}

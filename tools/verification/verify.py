@@ -157,6 +157,8 @@ def _judge_sets(session: Session, loaded: Loaded, level: Literal["quick", "full"
                 loaded.release()
                 progress.instance = None
             inputs = session.input_set(name, level)
+            if inputs is not None and progress.instance is None:
+                session.clear_for(inputs)
             twice = level == "full" and inputs is not None and inputs.kind.twice
             if inputs is not None and not _check(session, loaded, inputs, progress, twice, order):
                 break
