@@ -6,7 +6,6 @@ import importlib.metadata
 import json
 import platform
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -23,15 +22,9 @@ Made = Mapping[str, Any]
 
 @cache
 def made() -> dict[str, Any]:
-    """What runs here: `commit` (None outside of a checkout), whether tracked files were `changed` since, `device`,
-    `python`, `versions`."""
-    asked = ["git", "status", "--porcelain", "--untracked-files=no"]
-    here = Path(__file__).parent
-    changed = bool(subprocess.run(asked, cwd=here, capture_output=True, check=False).stdout) if commit() else False
-    return {
-        "commit": commit(), "changed": changed, "device": device(), "python": platform.python_version(),
-        "versions": versions(),
-    }  # fmt: skip
+    """What runs here: `commit` (`-dirty` behind it where files differ, None outside of a checkout), `device`, `python`,
+    `versions`."""
+    return {"commit": commit(), "device": device(), "python": platform.python_version(), "versions": versions()}
 
 
 def versions(names: Sequence[str] = VERSIONED) -> dict[str, str]:
@@ -77,8 +70,8 @@ def _sentence(one: Made | None) -> str:
     if one is None:
         return "commit and versions were not recorded"
     packages = ", ".join(f"{name} {version}" for name, version in one["versions"].items() if version != "absent")
-    at = f"at commit {one['commit'][:7]}" if one["commit"] else "outside of a checkout"
-    at += " with changes that were not committed" if one["changed"] else ""
+    short, dirty, _ = (one["commit"] or "").partition("-dirty")
+    at = f"at commit {short[:7]}{dirty}" if short else "outside of a checkout"
     return f"made {at}, on {one['device']}, with Python {one['python']}, {packages}"
 
 

@@ -257,9 +257,9 @@ def _text(document: dict[str, Any]) -> str:
     how = {"steps": "all updates made", "collapse": "stopped by the watch", "interrupted": "interrupted"}
     lines = [f"{count(document['step'], 'update')}, {how[document['stop']]}: {document['policy']}"]
     if (found := document["evaluations"]) and "eval/percentile" in found[-1]:
-        first, last = (f"{one['eval/percentile']:.3f} at update {one['step']}" for one in (found[0], found[-1]))
+        told = [f"{one['eval/percentile']:.3f} at update {one['step']}" for one in (found[0], found[-1])]
         tasks = count(len(document["held_out"]), "held-out task")
-        lines.append(f"  mean percentile on {tasks}: {first}, {last}")
+        lines.append(f"  mean percentile on {tasks}: {', '.join(dict.fromkeys(told))}")
     if document["stop"] == "interrupted":
         lines.append(f"go on with --resume {document['training']}")
     return "\n".join(lines)

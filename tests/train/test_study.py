@@ -34,10 +34,10 @@ def test_a_page_says_with_what_its_records_were_made_and_which_do_not_say(tmp_pa
     made.note(tmp_path)
     own = made.noted(tmp_path)
     assert made.noted(tmp_path / "older") == [None]
-    other = own[0] | {"commit": "c" * 40, "changed": True, "device": "NVIDIA H200"}
+    other = own[0] | {"commit": "c" * 40 + "-dirty", "device": "NVIDIA H200"}
     said = made.told([*own, other, other, None], "trainings")
     assert f"numpy {np.__version__}" in said
-    assert "2 of the trainings: made at commit ccccccc with changes that were not committed, on NVIDIA H200" in said
+    assert "2 of the trainings: made at commit ccccccc-dirty, on NVIDIA H200" in said
     assert said.endswith("1 of the trainings: commit and versions were not recorded.")
     assert made.told([None, None], "searches") == "All searches: commit and versions were not recorded."
 
