@@ -33,7 +33,7 @@ SuiteArg = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[SUITE]...",
-        help="Folder (levelN/NNN_Name.py, or *.py), list file (.txt; PATH[,NAME=LITERAL...] a line) or problems.",
+        help="Folder (levelN/NNN_Name.py, or *.py), list file (.txt), or problems; both as PATH[,NAME=LITERAL...].",
     ),
 ]
 FilterOpt = Annotated[

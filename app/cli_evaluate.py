@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from warpsmith.app.options import ArchOpt, DeviceChoice, DeviceOpt, JobsOpt, JsonOpt, OutOpt, QuietOpt, path_of
+from warpsmith.app.options import ArchOpt, DeviceChoice, DeviceOpt, JobsOpt, JsonOpt, OutOpt, QuietOpt, given, path_of
 from warpsmith.kernels.errors import UserError
 
 VersusOpt = Annotated[
@@ -32,6 +32,7 @@ ResumeOpt = Annotated[
 
 
 def evaluate(
+    ctx: typer.Context,
     policy: Annotated[str, typer.Argument(help="Who searches: builtin, random, ... (docs/policies.md).")],
     suite: Annotated[
         list[str] | None, typer.Argument(metavar="[SUITE]...", help="Problems to compare on, as for bench.")
@@ -105,6 +106,7 @@ def evaluate(
         policy=policy, suite=tuple(suite or ()), versus=tuple(versus or ()), against=tuple(against or ()),
         seeds=tuple(range(seed, seed + (seeds or 3))), budget=budget, at=budgets(at) if at else (), minutes=minutes,
         resume=resume, out=out, level=level, ids=ids, config=config,
+        given=given(ctx),
     )  # fmt: skip
     with suite_display(json=json, jsonl=False, quiet=quiet) as display:
         raise typer.Exit(run_comparison(comparison, display))

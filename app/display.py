@@ -91,14 +91,6 @@ class QuietDisplay(_Base):
         """Ignored."""
 
 
-class JsonDisplay(QuietDisplay):
-    """Only one JSON document on stdout."""
-
-    def result(self, document: Mapping[str, Any], text: str) -> None:
-        """The document, indented."""
-        self._print(jsonlib.dumps(document, indent=2))
-
-
 class JsonlDisplay(QuietDisplay):
     """Every event as a JSON line on stdout; the result is the last line."""
 
@@ -128,6 +120,22 @@ class PlainDisplay(_Base):
             print(outcome_line(data), file=sys.stderr, flush=True)
         elif kind == "cap":
             self.note(str(data["reason"]))
+
+
+class JsonDisplay(PlainDisplay):
+    """One JSON document on stdout and nothing else there; what happens meanwhile as lines on stderr."""
+
+    def result(self, document: Mapping[str, Any], text: str) -> None:
+        """The document, indented."""
+        self._print(jsonlib.dumps(document, indent=2))
+
+
+class QuietJsonDisplay(QuietDisplay):
+    """The JSON document alone."""
+
+    def result(self, document: Mapping[str, Any], text: str) -> None:
+        """The document, indented."""
+        self._print(jsonlib.dumps(document, indent=2))
 
 
 class RichDisplay(_Base):
@@ -193,7 +201,7 @@ def make_display(*, json: bool, jsonl: bool, quiet: bool) -> Display:
     if json and jsonl:
         raise UserError("--json and --jsonl exclude each other: one document, or events as they happen")
     if json:
-        return JsonDisplay()
+        return QuietJsonDisplay() if quiet else JsonDisplay()
     if jsonl:
         return JsonlDisplay()
     if quiet:

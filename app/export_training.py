@@ -14,6 +14,7 @@ from warpsmith.app.ending import interrupt_says
 from warpsmith.kernels.errors import UserError
 from warpsmith.rl.credit import Arm
 from warpsmith.rl.export.forms import rows
+from warpsmith.rl.export.lacking import lacking
 from warpsmith.rl.export.once import distinct, once
 from warpsmith.rl.export.rounds import rounds
 from warpsmith.rl.export.write import require_parquet, write_rows
@@ -54,7 +55,7 @@ def run_export_training(wanted: TrainingExport) -> int:
         settings = RewardSettings(screened=wanted.screened)
         made = rows(wanted.form, read, settings, wanted.credit)
         if not made:
-            raise UserError(f"{wanted.run}: {_lacking(wanted, kept, settings)}")
+            raise UserError(f"{wanted.run}: {lacking(wanted.form, read, settings, wanted.credit)}")
         name = f"{wanted.run.resolve().name}-{wanted.form}"
         files = write_rows(made, wanted.to, name, parquet=wanted.parquet)
         document: dict[str, Any] = {
@@ -76,24 +77,6 @@ def _groups(kept: Sequence[Trajectory], settings: RewardSettings, arm: Arm) -> d
         why = one.rewards.skipped or ("all earned the same" if one.rewards.flat else "used")
         found[why] = found.get(why, 0) + 1
     return dict(sorted(found.items()))
-
-
-def _lacking(wanted: TrainingExport, kept: Sequence[Trajectory], settings: RewardSettings) -> str:
-    """Why there is not a single row."""
-    if not kept:
-        return "no proposal was evaluated; run it longer"
-    if wanted.form != "trajectories" and not any(made.textual for one in kept for made in one.decisions):
-        return (
-            f"none of its {len(kept)} candidates was decided in words, which --as {wanted.form} is made of: search "
-            "with --policy chat:MODEL or local:PATH, or take --as trajectories"
-        )
-    if not settings.screened:
-        full = sum(one.verified for one in kept)
-        return (
-            f"{full} of its {len(kept)} candidates passed the full check, too few to compare: search with more "
-            "--verdicts, or take the quick check with --screened"
-        )
-    return "no reply led to a better candidate than another; search longer"
 
 
 def _text(document: dict[str, Any]) -> str:

@@ -4,7 +4,8 @@ usage: python benchmarks/agents_study.py --tables DIR --searches FILE.jsonl [--t
            [--from NAME --onto NAME] [--out docs/results/agents_study.md]
 
 Every search is a line of FILE.jsonl; one that is there is not run again, so the command may be broken off and
-repeated. Searches run one after another with one thread each. The page and its answers are made from the lines.
+repeated. Searches run one after another with one thread each. The page and its answers are made from the lines, which
+say with what they were made.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import agents_study_page as page
+from made import made as with_what
 
 from warpsmith.agents.policy import Policy, Trial
 from warpsmith.agents.recorded import TableSpace
@@ -68,6 +70,7 @@ def main() -> None:
     parser.add_argument("--budget", type=int, default=AT[-1])
     parser.add_argument("--from", dest="source", help="Table that the warm start is trained on.")
     parser.add_argument("--onto", help="Table of another device that it is tried on.")
+    parser.add_argument("--note", help="A remark for the page's head.")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     names = tuple(options.table or THREE)
@@ -79,6 +82,7 @@ def main() -> None:
     with options.searches.open("a") as file:
 
         def keep(line: dict[str, Any]) -> None:
+            line["made"] = with_what()
             lines.append(line)
             file.write(json.dumps(line) + "\n")
             file.flush()
@@ -91,7 +95,7 @@ def main() -> None:
                 keep(line)
     if options.out is not None:
         warm = (options.source, options.onto) if options.onto else None
-        options.out.write_text(page.text(lines, tables, seeds, at, warm))
+        options.out.write_text(page.text(lines, tables, seeds, at, warm, options.note))
 
 
 def _missing(

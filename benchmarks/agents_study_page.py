@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from made import told
 from scipy import stats
 
 from warpsmith.tools.tables.table import Table
@@ -22,9 +23,10 @@ HEAD = """# Role agents against one agent, on recorded tables
 Slot policies ([../policies.md](../policies.md)) that learn within one search from nothing: {budget} evaluations in a
 fresh space, one proposal a round, seeds {first} to {last}. A number is the table's optimum over the best time found;
 ± is the standard error over the seeds.
-Made by `benchmarks/agents_study.py --tables DIR --searches FILE.jsonl --seed {first} --seeds {count}{more}`; every
-sentence below that answers something is chosen by the rule that stands with it. So few seeds tell large differences
-only. The policies' settings were chosen on seeds 0 to 2 of these tables; these seeds took no part in it.
+Made by
+`python benchmarks/agents_study.py --tables DIR --searches FILE.jsonl --seed {first} --seeds {count}{more} --out FILE`;
+every sentence below that answers something is chosen by the rule that stands with it. So few seeds tell large
+differences only. The policies' settings were chosen on seeds 0 to 2 of these tables; these seeds took no part in it.
 """
 
 
@@ -34,8 +36,10 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def text(
-    lines: list[dict[str, Any]], tables: dict[str, Table], seeds: range, at: Sequence[int], warm: tuple[str, str] | None
-) -> str:
+    lines: list[dict[str, Any]], tables: dict[str, Table], seeds: range, at: Sequence[int],
+    warm: tuple[str, str] | None,
+    note: str | None = None,
+) -> str:  # fmt: skip
     """The page."""
     own = [x for x in lines if x["seed"] in seeds and x["at"] == list(at)]
     arms = list(dict.fromkeys(x["arm"] for x in own if x["table"] in tables))
@@ -43,6 +47,8 @@ def text(
     names = list(tables)
     more = f" --from {warm[0]} --onto {warm[1]}" if warm else ""
     found = [HEAD.format(budget=at[-1], first=seeds[0], last=seeds[-1], count=len(seeds), more=more)]
+    shown = [x for x in own if x["table"] in ({*tables, warm[1]} if warm else tables)]
+    found += [told([x.get("made") for x in shown], "searches"), *(["", note] if note else []), ""]
     found += ["## Learning curves", "", f"Mean of {', '.join(names)}.", "", *_header("arm", at)]
     found += [_row(arm, np.mean([_curves(own, arm, n, seeds) for n in names], axis=0)) for arm in arms]
     for name in names:

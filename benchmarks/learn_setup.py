@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import platform
 import tomllib
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from made import versions
 from train_arms import changed
 
 from warpsmith.agents.resources import PolicyResources, problem_text
@@ -136,14 +136,8 @@ def machine() -> dict[str, Any]:
     """Where this runs, and with what."""
     import torch
 
-    versions = {}
-    for name in _VERSIONED:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            versions[name] = "absent"
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    return {"gpu": gpu, "python": platform.python_version(), "versions": versions}
+    return {"gpu": gpu, "python": platform.python_version(), "versions": versions(_VERSIONED)}
 
 
 def _nobody(address: Any) -> Any:

@@ -5,7 +5,7 @@ usage: python benchmarks/train_arms.py CONFIG.toml --model PATH --to FOLDER [--s
 
 KEY is a setting of docs/training.md (`loss.kl`), VALUE as TOML writes it; `--set` is of all arms. Every training has a
 folder of its own below FOLDER; one that is there is not run again or goes on, so the command may be broken off and
-repeated. The page is made from their metrics.
+repeated. The page is made from their metrics, and says what they were made with as far as that was kept there.
 """
 
 from __future__ import annotations
@@ -20,9 +20,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from made import command, note, noted, told
+
 from warpsmith.app.display import QuietDisplay
 from warpsmith.app.training.command import TrainCommand, run_train
 from warpsmith.app.training.config import CONFIG, config_of, read_config
+from warpsmith.rl.train.policy import VERSION_FILE
 
 LAST = 5
 """Updates at the end whose mean stands for it."""
@@ -41,6 +44,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--only-done", action="store_true", help="Trains nothing: the page of what is there.")
+    parser.add_argument("--note", help="A remark for the page's head.")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     base = read_config(options.config, model=options.model).document
@@ -49,13 +53,59 @@ def main() -> None:
     for seed in range(options.seed, options.seed + options.seeds):
         for name, words in arms.items():
             document = changed(base, [*options.set, *words, f"seed={seed}"])
-            folder = options.to / f"{re.sub(r'[^A-Za-z0-9.]+', '-', name)}-{seed}"
+            folder = _folder(options.to, name, seed)
             lines = _lines(folder) if options.only_done else _trained(folder, document)
             if lines and lines[-1]["step"] == config_of(document, name).train.steps:
                 found[name][seed] = lines
     if options.out is not None:
         said = [f"`{one}`" for one in options.set]
-        options.out.write_text(page(found, arms, options.config.name, options.model.name, said))
+        head = [f"`{_command(options)}`", "", told(_records(found, options.to), "trainings")]
+        head += [_adapters(found, options.to), ""]
+        head += [options.note, ""] if options.note else []
+        text = page(found, arms, options.config.name, options.model.name, said, head)
+        options.out.write_text(text)
+
+
+def _folder(to: Path, name: str, seed: int) -> Path:
+    return to / f"{re.sub(r'[^A-Za-z0-9.]+', '-', name)}-{seed}"
+
+
+def _place(path: Path) -> str:
+    """Within the repository, else the name alone."""
+    root = Path(__file__).resolve().parents[1]
+    return str(path.resolve().relative_to(root)) if path.resolve().is_relative_to(root) else path.name
+
+
+def _adapters(found: dict[str, dict[int, Lines]], to: Path) -> str:
+    """What the adapters say of themselves; nothing where all weights were trained."""
+    said = set()
+    for folder in (_folder(to, name, seed) for name, runs in found.items() for seed in runs):
+        for config in sorted(folder.glob("policy/v*/adapter_config.json"))[-1:]:
+            weights = json.loads(config.with_name(VERSION_FILE).read_text())["model"].rpartition(":")[2]
+            said.add(f"peft {json.loads(config.read_text()).get('peft_version')}, of weights {weights}")
+    return f"Adapters by {'; '.join(sorted(said))}." if said else ""
+
+
+def _records(found: dict[str, dict[int, Lines]], to: Path) -> list[Any]:
+    """With what each training was made; of one that went on with something else, all of that."""
+    folders = [_folder(to, name, seed) for name, runs in found.items() for seed in runs]
+    return [one for folder in folders for one in {json.dumps(one): one for one in noted(folder)}.values()]
+
+
+def _command(options: argparse.Namespace) -> str:
+    """What makes the page, without places of a machine."""
+    words = [
+        "python",
+        "benchmarks/train_arms.py",
+        _place(options.config),
+        "--model",
+        options.model.name,
+        "--to",
+        "FOLDER",
+    ]
+    words += [word for one in options.set for word in ("--set", one)]
+    words += [word for one in options.arm for word in ("--arm", one)]
+    return command(*words, "--seed", str(options.seed), "--seeds", str(options.seeds), "--out", "FILE")
 
 
 def changed(document: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
@@ -77,6 +127,7 @@ def _trained(folder: Path, document: dict[str, Any]) -> Lines:
     if not lines or lines[-1]["step"] < config_of(document, "the arm").train.steps:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / CONFIG).write_text(json.dumps(document))
+        note(folder)
         run_train(TrainCommand(config=None, resume=folder), QuietDisplay())
     return _lines(folder)
 
@@ -87,7 +138,12 @@ def _lines(folder: Path) -> Lines:
 
 
 def page(
-    found: dict[str, dict[int, Lines]], arms: dict[str, list[str]], config: str, model: str, common: Sequence[str]
+    found: dict[str, dict[int, Lines]],
+    arms: dict[str, list[str]],
+    config: str,
+    model: str,
+    common: Sequence[str],
+    made: Sequence[str] = (),
 ) -> str:
     """Figures of every arm: means over its seeds, with the standard error where there are several."""
     seeds = sorted({seed for runs in found.values() for seed in runs})
@@ -97,6 +153,7 @@ def page(
     text = [
         HEAD.format(config=config, model=model, seeds=", ".join(map(str, seeds)), last=LAST,
                     common="; of all arms: " + ", ".join(common) if common else ""),
+        *made,
         "| " + " | ".join(head) + " |", "|---" * len(head) + "|",
     ]  # fmt: skip
     for name, runs in ((name, runs) for name, runs in found.items() if runs):

@@ -23,6 +23,8 @@ from warpsmith.kernels.errors import UserError
 from warpsmith.tools.runs.store import utc_now
 
 COMPLETE, BUDGET_ENDED, INTERRUPTED = 0, 3, 130
+_RENEWABLE = ("workers", "jobs", "baselines")
+"""What every call may say anew; it changes no result."""
 _SHARES = (0.25, 0.5, 1.0)
 """Of the budget: where the best is looked at unless `--at` says otherwise."""
 
@@ -47,6 +49,8 @@ class ComparisonSettings:
     filters: tuple[str, ...] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
     """`device`, `arch`, `workers`, `jobs`, `gpus`, `verdicts`, `baselines`: as `bench` takes them."""
+    given: frozenset[str] = frozenset()
+    """Names of the options that the command line gives."""
 
     @property
     def arms(self) -> tuple[str, ...]:
@@ -88,7 +92,9 @@ def _wanted(settings: ComparisonSettings) -> Comparison:
         what = ComparisonFolder(settings.resume).read()
         if settings.policy != what.arms[0]:
             raise UserError(f"{settings.resume} compares {what.arms[0]}, not {settings.policy}: name that policy")
-        return what
+        _refuse_other(settings, what, settings.resume)
+        anew = {name: settings.config.get(name) for name in _RENEWABLE if name in settings.given}
+        return what.model_copy(update={"config": what.config | anew})
     for arm in settings.arms:
         make_policy(arm)
     chosen = {"level": settings.level, "ids": settings.ids, "filters": list(settings.filters)}
@@ -96,6 +102,32 @@ def _wanted(settings: ComparisonSettings) -> Comparison:
         created=utc_now(), suite=settings.suite, arms=settings.arms, seeds=settings.seeds, budget=settings.budget,
         config={**settings.config, **chosen},
     )  # fmt: skip
+
+
+def _refuse_other(settings: ComparisonSettings, what: Comparison, folder: Path) -> None:
+    """UserError where the command line contradicts a comparison that goes on; it names the first such option."""
+    kept = {
+        "suite": what.suite, "versus": what.arms[1:], "seeds": what.seeds, "budget": what.budget,
+        "out": folder.resolve().parent, **what.config,
+    }  # fmt: skip
+    now = {
+        "suite": settings.suite, "versus": settings.arms[1:], "seeds": settings.seeds, "budget": settings.budget,
+        "out": settings.out.resolve(), "level": settings.level, "ids": settings.ids, **settings.config,
+    }  # fmt: skip
+    names = sorted(
+        ("seeds" if name == "seed" else name for name in settings.given & {*kept, "seed"}), key=list(now).index
+    )
+    for name in names:
+        if name not in _RENEWABLE and now[name] != kept.get(name):
+            shown = "SUITE" if name == "suite" else f"--{name}"
+            raise UserError(
+                f"{folder} was begun otherwise: {shown} {_said(now[name])} is given, the comparison has "
+                f"{_said(kept.get(name))}. Leave this out to go on, or leave --resume out to start a new one"
+            )
+
+
+def _said(value: Any) -> str:
+    return " ".join(map(str, value)) or "none" if isinstance(value, tuple) else str(value)
 
 
 def _problems(what: Comparison) -> tuple[SuiteProblem, ...]:

@@ -65,9 +65,10 @@ def _spans(text: str | None, option: str) -> tuple[range, ...]:
 def find_problems(targets: Sequence[str], choice: Choice = Choice()) -> tuple[SuiteProblem, ...]:
     """The chosen problems of all targets, each once, by level and number where they have them, else as named.
 
-    A target is a folder (with `levelN` folders below it, or with problem files in it), a list file (`.txt`; a line is
-    `PATH[,NAME=LITERAL...]`, with `;` for commas inside of a literal) or a problem as `optimize` takes it. UserError
-    where a target is missing, holds no problem, or nothing of it is chosen.
+    A target is a folder (with `levelN` folders below it, or with problem files in it), a list file (`.txt`) or a
+    problem as `optimize` takes it. A problem and a line of a list may have constants of their own:
+    `PATH[,NAME=LITERAL...]`, with `;` for commas inside of a literal. UserError where a target is missing, holds no
+    problem, or nothing of it is chosen.
     """
     found: dict[tuple[str, tuple[tuple[str, str], ...]], SuiteProblem] = {}
     for target in targets:
@@ -85,12 +86,25 @@ def find_problems(targets: Sequence[str], choice: Choice = Choice()) -> tuple[Su
 
 def _of_target(target: str) -> Iterator[SuiteProblem]:
     path = Path(target)
+    missing = "no such file or folder; check the path"
     if path.is_dir():
         yield from _of_folder(path)
     elif path.suffix in _LISTS and path.is_file():
         yield from _of_list(path)
+    elif _file_of(target).is_file() or "," not in target:
+        yield _problem(target, {}, where=f"{target}: {missing}")
     else:
-        yield _problem(target, {}, where=f"{target}: no such file or folder; check the path")
+        name, overrides = _with_constants(target, where=target)
+        if Path(name).is_dir() or Path(name).suffix in _LISTS:
+            raise UserError(
+                f"{target}: NAME=LITERAL stands behind one problem, and {name} is {_kind(Path(name))}: write a list "
+                "file (.txt) with PATH,NAME=LITERAL a line, or name the problem's file"
+            )
+        yield _problem(name, overrides, where=f"{name}: {missing}")
+
+
+def _kind(path: Path) -> str:
+    return "a folder" if path.is_dir() else "a list"
 
 
 def _of_folder(folder: Path) -> Iterator[SuiteProblem]:
@@ -120,16 +134,22 @@ def _of_list(path: Path) -> Iterator[SuiteProblem]:
         text = line.split("#", 1)[0].strip()
         if not text:
             continue
-        name, *pairs = (part.strip() for part in text.split(","))
-        overrides = {}
-        for pair in pairs:
-            constant, equals, literal = pair.partition("=")
-            if not equals or not _IDENTIFIER.fullmatch(constant.strip()):
-                raise UserError(f"{path}:{number}: {pair!r}: write PATH,NAME=LITERAL with `;` for commas inside")
-            overrides[constant.strip()] = literal.strip().replace(";", ",")
+        name, overrides = _with_constants(text, where=f"{path}:{number}")
         beside = path.parent / name
         target = str(beside) if _file_of(str(beside)).exists() else name
         yield _problem(target, overrides, where=f"{path}:{number}: {name}: no such file beside the list or here")
+
+
+def _with_constants(text: str, *, where: str) -> tuple[str, dict[str, str]]:
+    """`PATH[,NAME=LITERAL...]` as path and constants."""
+    name, *pairs = (part.strip() for part in text.split(","))
+    overrides = {}
+    for pair in pairs:
+        constant, equals, literal = pair.partition("=")
+        if not equals or not literal.strip() or not _IDENTIFIER.fullmatch(constant.strip()):
+            raise UserError(f"{where}: {pair!r}: write PATH,NAME=LITERAL with `;` for commas inside")
+        overrides[constant.strip()] = literal.strip().replace(";", ",")
+    return name, overrides
 
 
 def _file_of(target: str) -> Path:

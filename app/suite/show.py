@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from warpsmith.app.display import Display, PlainDisplay, RichDisplay, make_display
+from warpsmith.app.display import Display, JsonDisplay, PlainDisplay, RichDisplay, make_display
 from warpsmith.app.suite.figures import short_reason
 from warpsmith.app.suite.lanes import Lane
 from warpsmith.app.suite.records import ProblemRow, SuiteProblem
@@ -140,6 +140,10 @@ class SuitePlain(PlainDisplay):
             print(data["line"], file=sys.stderr, flush=True)
 
 
+class SuiteJson(SuitePlain, JsonDisplay):
+    """The same beside the JSON document."""
+
+
 class SuiteRich(RichDisplay):
     """Finished problems scroll; below them stand the counts and what is under way, redrawn twice a second."""
 
@@ -220,4 +224,6 @@ def suite_display(*, json: bool, jsonl: bool, quiet: bool) -> Display:
     display = make_display(json=json, jsonl=jsonl, quiet=quiet)
     if type(display) is RichDisplay:
         return SuiteRich()
+    if type(display) is JsonDisplay:
+        return SuiteJson()
     return SuitePlain() if type(display) is PlainDisplay else display

@@ -20,13 +20,15 @@ from typing import TYPE_CHECKING, Any
 
 from warpsmith.agents.local.address import find_model
 from warpsmith.app.display import Display
-from warpsmith.app.ending import interrupt_code, interrupt_says
+from warpsmith.app.ending import NOTHING, Ended, interrupt_code, interrupt_says
 from warpsmith.app.suite.problems import find_problems
-from warpsmith.app.training.config import CONFIG, TaskSection, TrainConfig, kept_config, read_config
+from warpsmith.app.training.config import CONFIG, TaskSection, TrainConfig, kept_config, read_config, refuse_other
 from warpsmith.app.training.judges import Judges
+from warpsmith.app.training.progress import Progress
 from warpsmith.app.wording import count
 from warpsmith.kernels.errors import UserError, WarpsmithError
 from warpsmith.kernels.records import SCHEMA_VERSION
+from warpsmith.rl.train.ending import Interrupted
 from warpsmith.tools.runs.store import acquire, release, room_needed, write_atomically
 from warpsmith.tools.tables.folder import read_table, table_files
 
@@ -59,21 +61,29 @@ def run_train(wanted: TrainCommand, display: Display) -> int:
     _require(config)
     folder = wanted.resume or _new_folder(wanted, config)
     says = f"everything up to the last checkpoint is kept; go on with --resume {folder}"
-    judged = Judges(folder, config.rewards, config.train.seed, display)
+    fresh = wanted.resume is None
     with (
         room_needed(folder, resumable=True),
         interrupt_says(says),
-        _held(folder, fresh=wanted.resume is None),
+        _held(folder, fresh=fresh),
         _stops() as heard,
-        judged as judges,
-    ):
-        source, held_out = _tasks(config, judges, display)
+        Judges(
+            folder, config.rewards, config.train.seed, display, interrupted=lambda: bool(heard)
+        ) as judges,
+    ):  # fmt: skip
+        try:
+            source, held_out = _tasks(config, judges, display)
+        except Interrupted:
+            text = NOTHING if fresh and _bare(folder) else says
+            raise Ended(f"interrupted: {text}", interrupt_code(heard[0])) from None
         _warn(config, judges, display)
         from warpsmith.rl.train.trainer import train
 
+        progress = Progress(display, config.train.steps)
+        progress.phase("loading the model")
         ended = train(
-            config.train, source, folder, held_out=held_out, interrupted=lambda: bool(heard),
-            heard=lambda step, figures: _tell(display, config.train.steps, step, figures),
+            config.train, source, folder, held_out=held_out, interrupted=lambda: bool(heard), heard=progress.update,
+            doing=progress.doing,
         )  # fmt: skip
     document = _document(folder, ended, [task.name for task in held_out])
     display.result(document, _text(document))
@@ -97,12 +107,7 @@ def _config(wanted: TrainCommand) -> TrainConfig:
     if wanted.config is None:
         return kept
     config = read_config(wanted.config, **more)
-    for name in ("tasks", "held_out", "rewards"):
-        if getattr(config, name) != getattr(kept, name):
-            raise UserError(
-                f"{wanted.config}: [{name}] differs from what {wanted.resume} was begun with; set it back, or begin a "
-                "new training without --resume"
-            )
+    refuse_other(config, kept, wanted.config, wanted.resume)
     return config
 
 
@@ -141,11 +146,16 @@ def _held(folder: Path, *, fresh: bool) -> Iterator[None]:
     try:
         yield
     except WarpsmithError:
-        if fresh and {path.name for path in folder.iterdir()} <= {CONFIG, LOCK}:
+        if fresh and _bare(folder):
             shutil.rmtree(folder)
         raise
     finally:
         release(folder, lock)
+
+
+def _bare(folder: Path) -> bool:
+    """Whether nothing but the document is in a training's folder."""
+    return {path.name for path in folder.iterdir()} <= {CONFIG, LOCK}
 
 
 def _tasks(config: TrainConfig, judges: Judges, display: Display) -> tuple[Source, Sequence[Asked]]:
@@ -163,6 +173,8 @@ def _tasks(config: TrainConfig, judges: Judges, display: Display) -> tuple[Sourc
         read = collected([Path(one) for one in source.trajectories], config.rewards, model=model, arm=source.credit)
         if not read.groups:
             raise UserError(f"tasks.trajectories: {read.why_empty()}")
+        if settings.stage == "offline" and read.flat and not (settings.loss.kl or settings.loss.entropy):
+            raise UserError(f"tasks.trajectories: {read.why_flat()}")
         display.phase(f"{len(read.groups)} groups from {read.candidates} candidates")
         found = Collected(read.groups, settings.sampling, advantage_rule(settings, as_earned), settings.seed)
     else:
@@ -204,7 +216,8 @@ def _warn(config: TrainConfig, judges: Judges, display: Display) -> None:
 
 @contextlib.contextmanager
 def _stops() -> Iterator[list[str]]:
-    """The first signal ends the training after its update, with a checkpoint; the next one ends it at once."""
+    """The first signal ends the training behind its update, or what else is under way, with a checkpoint; the next one
+    ends it at once."""
     heard: list[str] = []
     if threading.current_thread() is not threading.main_thread():
         yield heard
@@ -226,15 +239,6 @@ def _stops() -> Iterator[list[str]]:
             signal.signal(number, before[number])
 
 
-def _tell(display: Display, steps: int, step: int, figures: dict[str, float]) -> None:
-    """An update, as an event and as a line."""
-    figures = {name: value for name, value in figures.items() if math.isfinite(value)}
-    display.event("update", {"step": step, "figures": figures})
-    shown = ("reward/mean", "verified", "percentile/mean", "entropy", "eval/percentile")
-    told = ", ".join(f"{name} {figures[name]:.3f}" for name in shown if name in figures)
-    display.phase(f"update {step}/{steps}{': ' + told if told else ''}")
-
-
 def _document(folder: Path, ended: Trained, held_out: Sequence[str]) -> dict[str, Any]:
     """The one JSON document of `--json`. Figures that are no numbers are null."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
@@ -251,11 +255,11 @@ def _document(folder: Path, ended: Trained, held_out: Sequence[str]) -> dict[str
 
 def _text(document: dict[str, Any]) -> str:
     how = {"steps": "all updates made", "collapse": "stopped by the watch", "interrupted": "interrupted"}
-    lines = [f"{document['step']} updates, {how[document['stop']]}: {document['policy']}"]
+    lines = [f"{count(document['step'], 'update')}, {how[document['stop']]}: {document['policy']}"]
     if (found := document["evaluations"]) and "eval/percentile" in found[-1]:
-        first, last = (f"{one['eval/percentile']:.3f} at update {one['step']}" for one in (found[0], found[-1]))
+        told = [f"{one['eval/percentile']:.3f} at update {one['step']}" for one in (found[0], found[-1])]
         tasks = count(len(document["held_out"]), "held-out task")
-        lines.append(f"  mean percentile on {tasks}: {first}, {last}")
+        lines.append(f"  mean percentile on {tasks}: {', '.join(dict.fromkeys(told))}")
     if document["stop"] == "interrupted":
         lines.append(f"go on with --resume {document['training']}")
     return "\n".join(lines)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.records import Record
 from warpsmith.rl.rewards.settings import RewardSettings, settings_of
+from warpsmith.rl.train.checkpoint import differences
 from warpsmith.rl.train.settings import TrainSettings, train_settings
 
 CONFIG = "config.json"
@@ -25,7 +26,8 @@ class TaskSection(Record):
     tables: tuple[str, ...] = ()
     """Recorded tables: files, or folders of some."""
     problems: tuple[str, ...] = ()
-    """As `bench` takes them: folders, list files, problems. Judged in full on the device."""
+    """As `bench` takes them: folders, list files, problems, with constants of their own behind a comma
+    (`FILE.py,NAME=LITERAL`). Judged in full on the device."""
     trajectories: tuple[str, ...] = ()
     """Folders with runs, as `rollout` makes them; of the stages rft and offline."""
     agents: Literal["roles", "single", "team"] = "roles"
@@ -68,7 +70,9 @@ def read_config(path: Path, *, model: Path | None = None, steps: int | None = No
         raise UserError(f"{path} cannot be read ({error}); name a TOML file") from None
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"{path} is no TOML: {error}") from None
-    return config_of(_with_places(given, path.resolve().parent), str(path), model=model, steps=steps)
+    config = config_of(_with_places(given, path.resolve().parent), str(path), model=model, steps=steps)
+    _refuse_unused(config, str(path))
+    return config
 
 
 def kept_config(folder: Path, *, model: Path | None = None, steps: int | None = None) -> TrainConfig:
@@ -83,6 +87,30 @@ def kept_config(folder: Path, *, model: Path | None = None, steps: int | None = 
     except ValueError as error:
         raise UserError(f"{path} is no JSON ({error}); begin a new training without --resume") from None
     return config_of(given, str(path), model=model, steps=steps)
+
+
+_OF_GROUPS = ("group_size", "explore", "refill")
+"""Of `[sampling]`: what an evaluation on held-out tasks does not read."""
+OF_THE_CALL = ("jobs",)
+"""Of `[tasks]` and `[held_out]`: what changes no result, and may be given anew."""
+
+
+def refuse_other(config: TrainConfig, kept: TrainConfig, where: Path, folder: Path) -> None:
+    """UserError where a training is to go on with other tasks or rewards; it names the first setting that differs."""
+    for section in ("tasks", "held_out", "rewards"):
+        old, new = _plain(getattr(kept, section)), _plain(getattr(config, section))
+        for name, before, now in differences(old, new, section):
+            if name.partition(".")[2] not in OF_THE_CALL or None in (old, new):
+                raise UserError(
+                    f"{where}: {name} is {json.dumps(now)}, {folder} was begun with {json.dumps(before)}: set it back, "
+                    "or begin a new training without --resume"
+                )
+
+
+def _plain(section: TaskSection | RewardSettings | None) -> Any:
+    if section is None or isinstance(section, TaskSection):
+        return None if section is None else section.model_dump(mode="json")
+    return asdict(section) | {"terms": [f"{term.role}.{term.name}" for term in section.terms]}
 
 
 def config_of(given: dict[str, Any], where: str, *, model: Path | None = None, steps: int | None = None) -> TrainConfig:
@@ -121,6 +149,8 @@ def _section(table: dict[str, Any], name: str, where: str) -> TaskSection:
         place = ".".join(map(str, (name, *first["loc"])))
         known = ", ".join(TaskSection.model_fields)
         remedy = f"; there are {known}" if first["type"] == "extra_forbidden" else ""
+        if len(first["loc"]) > 1 and first["loc"][0] == "problems":
+            remedy = '; write "PATH" or, with constants of its own, "PATH,NAME=LITERAL"'
         raise UserError(f"{where}: {place}: {first['msg']}{remedy}") from None
 
 
@@ -143,6 +173,30 @@ def _check(train: TrainSettings, tasks: TaskSection, held_out: TaskSection | Non
         raise UserError(f"{where}: held_out.trajectories: held-out tasks are asked live; write tables or problems")
     if held_out is not None and not (held_out.tables or held_out.problems):
         raise UserError(f"{where}: [held_out] names no task: write tables or problems, or leave it out")
+
+
+def _refuse_unused(config: TrainConfig, where: str) -> None:
+    """UserError names the first setting that a document gives and that nothing would read. A training that goes on
+    keeps its own: older ones were begun with such."""
+    train, tasks = config.train, config.tasks
+    unused: dict[str, str] = {}
+    if tasks.trajectories:
+        not_asked = "tasks.trajectories were asked and judged when they were collected"
+        remedy = "leave it out" if config.held_out is None else "leave it out, or write it under [held_out]"
+        given = [
+            name for name in TaskSection.model_fields if name in tasks.model_fields_set - {"trajectories", "credit"}
+        ]
+        unused |= {f"tasks.{name}": f"{not_asked}: {remedy}" for name in given}
+        sampling = _OF_GROUPS if config.held_out is not None else tuple(type(train.sampling).model_fields)
+        for table, names in (("sampling", sampling), ("watch", ("rejudge",))):
+            given = [name for name in names if name in getattr(train, table).model_fields_set and name != "tasks"]
+            unused |= {f"{table}.{name}": f"{not_asked}: leave it out" for name in given}
+    if "scale_rewards" in train.model_fields_set:
+        unused["scale_rewards"] = "advantages are the ranked rewards of [rewards], which are not scaled: leave it out"
+    if "winners" in train.model_fields_set and train.stage != "rft":
+        unused["winners"] = 'stage "rft" alone imitates winners: leave it out, or write stage = "rft"'
+    for name, why in unused.items():
+        raise UserError(f"{where}: {name} would change nothing: {why}")
 
 
 def _check_agents(section: TaskSection, where: str) -> None:
@@ -173,7 +227,12 @@ def _with_places(given: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _place(text: str, folder: Path) -> str:
-    """Beside the document where it is there, else below the current folder."""
-    path = Path(text).expanduser()
-    head = Path(str(path).partition(":")[0])
-    return str(folder / path) if (folder / head).exists() else str(path.absolute())
+    """Beside the document where it is there, else below the current folder. `FILE.py:CALLABLE` and
+    `FILE,NAME=LITERAL` keep what stands behind the file."""
+    end = (
+        len(text)
+        if (folder / Path(text).expanduser()).exists()
+        else min((at for at in map(text.find, ":,") if at >= 0), default=len(text))
+    )
+    path = Path(text[:end]).expanduser()
+    return str(folder / path if (folder / path).exists() else path.absolute()) + text[end:]

@@ -4,11 +4,12 @@ fresh one for each round of second verdicts."""
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from warpsmith.agents.resources import PolicyResources, problem_text
 from warpsmith.agents.space import SpecSpace
@@ -26,10 +27,14 @@ from warpsmith.kernels.records import Candidate, Outcome
 from warpsmith.rl.rewards.settings import RewardSettings
 from warpsmith.rl.tasks.ground import RoleTask, TeamTask
 from warpsmith.rl.tasks.live import Judge, LiveProblem
+from warpsmith.rl.train.ending import Interrupted
 from warpsmith.tools.evaluate import Evaluator
 from warpsmith.tools.null import EvaluatorLike
 from warpsmith.tools.runs.store import RunStore
 
+T = TypeVar("T")
+_PAUSE_S = 0.1
+"""Between two questions whether the training is to end."""
 Through = Callable[[Evaluator], EvaluatorLike]
 """What stands between a training and each session of the judge: nothing, or a judge with a hole."""
 
@@ -39,8 +44,11 @@ class Judges:
     goes on looks them up."""
 
     def __init__(
-        self, folder: Path, rewards: RewardSettings, seed: int, display: Display, through: Through = lambda one: one
-    ) -> None:
+        self, folder: Path, rewards: RewardSettings, seed: int, display: Display, through: Through = lambda one: one,
+        *, interrupted: Callable[[], bool] = lambda: False,
+    ) -> None:  # fmt: skip
+        """`interrupted`: asked while verdicts are waited for; the wait then ends with `Interrupted`."""
+        self._interrupted = interrupted
         self._folder, self._rewards, self._seed, self._display = folder, rewards, seed, display
         self._through = through
         self._stack = contextlib.ExitStack()
@@ -59,6 +67,7 @@ class Judges:
     def __exit__(self, *_: object) -> None:
         try:
             self._stack.close()
+            asyncio.run_coroutine_threadsafe(_settled(), self._loop).result()
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
@@ -92,7 +101,7 @@ class Judges:
         store = self._stack.enter_context(self._store(problem, bench, specs))
         evaluator = bench.evaluator(specs, store, roof_for(specs, bench.machine))
         self._run(evaluator.__aenter__())
-        self._stack.callback(lambda: self._run(evaluator.__aexit__(None, None, None)))
+        self._stack.callback(lambda: self._run(evaluator.__aexit__(None, None, None), to_the_end=True))
         self._run(audit_problem(evaluator, store, self._display))
         self.devices.add(bench.machine.label)
         text = problem_text(bench.plan(), bench.graph, bench.floor_us or 0.0)
@@ -117,8 +126,7 @@ class Judges:
         session = self._through(evaluator)
 
         def judge(candidates: Sequence[Candidate]) -> Sequence[Outcome]:
-            found: Sequence[Outcome] = self._run(session.evaluate(candidates, level="full"))
-            return found
+            return self._run(session.evaluate(candidates, level="full"))
 
         return judge
 
@@ -134,19 +142,47 @@ class Judges:
             evaluator = bench.evaluator(specs, None, roof_for(specs, bench.machine))
             # Whether it is right and as fast as it was takes no torch.compile, which a fresh process would make anew.
             evaluator.baselines = ("eager",)
-            found: Sequence[Outcome] = self._run(session(evaluator, candidates))
-            return found
+            return self._run(session(evaluator, candidates))
 
         return judge
 
-    def _run(self, work: Any) -> Any:
-        """Waits for it on the judges' loop; an interrupt here cancels it there."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+    def _run(self, work: Coroutine[Any, Any, T], *, to_the_end: bool = False) -> T:
+        """Waits for it on the judges' loop; an interrupt here cancels it there. Interrupted where the training is to
+        end first, once the work has cleaned up; `to_the_end`: whatever is heard."""
+        task = asyncio.run_coroutine_threadsafe(_begun(work), self._loop).result()
+        future = asyncio.run_coroutine_threadsafe(_result(task), self._loop)
         try:
+            while not concurrent.futures.wait([future], _PAUSE_S).done:
+                if not to_the_end and self._interrupted():
+                    asyncio.run_coroutine_threadsafe(_cancelled(task), self._loop).result()
+                    raise Interrupted
             return future.result()
         except BaseException:
             future.cancel()
             raise
+
+
+async def _begun(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    return asyncio.create_task(work)
+
+
+async def _result(task: asyncio.Task[T]) -> T:
+    return await task
+
+
+async def _settled() -> None:
+    """Once nothing is left of what was given up, as asyncio.run ends a loop."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_default_executor()
+
+
+async def _cancelled(task: asyncio.Task[Any]) -> None:
+    """Once it has cleaned up."""
+    task.cancel()
+    await asyncio.wait([task])
 
 
 def cheapest(specs: dict[str, KernelSpec]) -> KernelSpec:

@@ -5,13 +5,28 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from warpsmith.kernels.records import content_hash
 from warpsmith.rl.credit import Arm
 from warpsmith.rl.export.once import distinct, once
-from warpsmith.rl.export.rounds import Round, made_by_round, rounds, standing, turn_returns
+from warpsmith.rl.export.rounds import (
+    FAILED_BOTH,
+    MANY_ROLES,
+    NOT_FASTER,
+    OTHER_QUESTIONS,
+    TIED,
+    WORDLESS,
+    Round,
+    gate_words,
+    left_out,
+    made_by_round,
+    rounds,
+    standing,
+    turn_returns,
+)
 from warpsmith.rl.records import Decision, Trajectory
 from warpsmith.rl.rewards.pool import shared_basis
 from warpsmith.rl.rewards.rank import wins
@@ -54,32 +69,58 @@ def flat(one: Trajectory) -> Row:
 
 def sft_rows(found: Sequence[Trajectory], settings: RewardSettings) -> Iterable[Row]:
     """The decisions behind winners: candidates that are verified and beat what they were made from, or mended it."""
-    by_candidate = {(one.episode, one.candidate): one for one in found}
-    for one in found:
-        base = by_candidate.get((one.episode, one.base)) if one.base is not None else None
-        if standing(one, settings).standing != "verified" or (base is not None and _beats(one, base, settings) <= 0):
-            continue
-        for decision in one.decisions:
+    for one, why in _taught(found, settings):
+        for decision in one.decisions if why is None else ():
             if decision.textual:
                 texts = {"prompt": _asked(decision), "completion": _said(decision)}
                 yield _row(texts, one, decision) | {"candidate": one.candidate}
 
 
+def not_taught(found: Sequence[Trajectory], settings: RewardSettings) -> Counter[str]:
+    """Why candidates make no row of `sft`."""
+    return Counter(why for _, why in _taught(found, settings) if why is not None)
+
+
+def _taught(found: Sequence[Trajectory], settings: RewardSettings) -> Iterable[tuple[Trajectory, str | None]]:
+    """Each candidate, and why nobody is taught what led to it; None where that is taught."""
+    by_candidate = {(one.episode, one.candidate): one for one in found}
+    for one in found:
+        base = by_candidate.get((one.episode, one.base)) if one.base is not None else None
+        member = standing(one, settings)
+        why = None
+        if not any(decision.textual for decision in one.decisions):
+            why = WORDLESS
+        elif member.standing != "verified":
+            why = gate_words(member.gate)
+        elif base is not None and _beats(one, base, settings) <= 0:
+            why = NOT_FASTER
+        yield one, why
+
+
 def preference_rows(found: Sequence[Trajectory], settings: RewardSettings) -> Iterable[Row]:
     """Pairs of replies to one prompt of which one led to the better candidate, all other roles having done the same.
     Ties make no pair."""
+    for first, second in _pairs(found, settings):
+        pair = _pair(first, second, settings)
+        if isinstance(pair, str):
+            continue
+        (good, chosen), (bad, rejected) = pair
+        texts = {"prompt": _asked(chosen), "chosen": _said(chosen), "rejected": _said(rejected)}
+        yield _row(texts, good, chosen) | {
+            "chosen_candidate": good.candidate, "rejected_candidate": bad.candidate,
+            "rejected_status": bad.outcome.status,
+        }  # fmt: skip
+
+
+def not_paired(found: Sequence[Trajectory], settings: RewardSettings) -> Counter[str]:
+    """Why two candidates of one round make no row of `preference`."""
+    made = (_pair(first, second, settings) for first, second in _pairs(found, settings))
+    return Counter(one for one in made if isinstance(one, str))
+
+
+def _pairs(found: Sequence[Trajectory], settings: RewardSettings) -> Iterable[tuple[Trajectory, Trajectory]]:
     for group in rounds(found, settings):
-        for first, second in itertools.combinations(group.members, 2):
-            better = _beats(first, second, settings)
-            if not better:
-                continue
-            good, bad = (first, second) if better > 0 else (second, first)
-            for chosen, rejected in _differing(good, bad):
-                texts = {"prompt": _asked(chosen), "chosen": _said(chosen), "rejected": _said(rejected)}
-                yield _row(texts, good, chosen) | {
-                    "chosen_candidate": good.candidate, "rejected_candidate": bad.candidate,
-                    "rejected_status": bad.outcome.status,
-                }  # fmt: skip
+        yield from itertools.combinations(group.members, 2)
 
 
 def grpo_rows(found: Sequence[Trajectory], settings: RewardSettings, arm: Arm) -> Iterable[Row]:
@@ -88,13 +129,9 @@ def grpo_rows(found: Sequence[Trajectory], settings: RewardSettings, arm: Arm) -
     groups = rounds(found, settings, arm)
     returns = turn_returns(groups)
     for group in groups:
-        if group.rewards.skipped is not None:
-            continue
         for index, member in enumerate(group.members):
-            if not group.rewards.counted[index]:
-                continue
             for decision in made_by_round(member):
-                if decision.textual:
+                if left_out(group, index, decision) is None:
                     yield _grpo_row(group, index, decision, returns)
 
 
@@ -149,16 +186,34 @@ def _beats(one: Trajectory, other: Trajectory, settings: RewardSettings) -> int:
     return int(won[0, 1])
 
 
-def _differing(good: Trajectory, bad: Trajectory) -> Iterable[tuple[Decision, Decision]]:
-    """The one role's replies that tell two trajectories apart; none where several roles did otherwise."""
-    ours, theirs = ({one.role: one for one in own.decisions} for own in (good, bad))
+def _pair(
+    first: Trajectory, second: Trajectory, settings: RewardSettings
+) -> tuple[tuple[Trajectory, Decision], tuple[Trajectory, Decision]] | str:
+    """The better one and the one role's reply that made it so, and the same of the other; or why there is none."""
+    better = _beats(first, second, settings)
+    ours, theirs = ({one.role: one for one in own.decisions} for own in (first, second))
     roles = [
         role for role in dict.fromkeys([*ours, *theirs])
         if role not in ours or role not in theirs or ours[role].slots != theirs[role].slots or role == "writer"
     ]  # fmt: skip
+    if not any(decision.textual for own in (first, second) for decision in own.decisions):
+        return WORDLESS
+    if not better:
+        return _incomparable(first, second, settings)
     if len(roles) != 1 or roles[0] not in ours or roles[0] not in theirs:
-        return
+        return MANY_ROLES
     one, other = ours[roles[0]], theirs[roles[0]]
-    same_question = one.textual and other.textual and one.prompt_hash == other.prompt_hash
-    if same_question and one.completion != other.completion:
-        yield one, other
+    if not (one.textual and other.textual):
+        return WORDLESS
+    if one.prompt_hash != other.prompt_hash or one.completion == other.completion:
+        return OTHER_QUESTIONS
+    made = (first, one), (second, other)
+    return made if better > 0 else made[::-1]
+
+
+def _incomparable(first: Trajectory, second: Trajectory, settings: RewardSettings) -> str:
+    """Why neither is better."""
+    members = [standing(one, settings) for one in (first, second)]
+    if absent := [one.gate for one in members if one.standing == "absent"]:
+        return gate_words(absent[0])
+    return FAILED_BOTH if all(one.standing == "incorrect" for one in members) else TIED

@@ -12,6 +12,28 @@ from warpsmith.rl.rewards.gates import Member, member_of
 from warpsmith.rl.rewards.group import GroupRewards, group_rewards
 from warpsmith.rl.rewards.settings import RewardSettings
 
+WORDLESS = "decided without words (by a policy that asks no model)"
+SCREENED = "passed the quick check alone"
+LOST = "lost to the machine"
+UNTIMED = "without a time or an estimate"
+NOT_FASTER = "verified and not faster than what they were made from"
+TIED = "as fast as each other, or not to be compared"
+FAILED_BOTH = "failed, both of them"
+MANY_ROLES = "made by several roles' changes"
+OTHER_QUESTIONS = "answers to other questions, or the same answer"
+ALONE = "the only one of their round"
+_GATES = {"unjudged": SCREENED, "infrastructure_error": LOST, "no_cost": UNTIMED}
+
+
+def of_skipped(why: str) -> str:
+    """Of replies of a round in which nobody earned anything."""
+    return f"of rounds with {why}"
+
+
+def gate_words(gate: str) -> str:
+    """Of candidates that may not be ranked, or count as incorrect."""
+    return _GATES.get(gate, f"failed ({gate.replace('_', ' ')})")
+
 
 @dataclass(frozen=True, slots=True)
 class Round:
@@ -59,6 +81,15 @@ def made_by_round(one: Trajectory) -> list[Decision]:
     """The decisions in which the members of a group may differ. A plan was made before the round and is the same for
     all of them, but where families are compared at the start."""
     return [made for made in one.decisions if made.kind != "plan" or one.kind == "start"]
+
+
+def left_out(group: Round, index: int, decision: Decision) -> str | None:
+    """Why a reply of a member has no reward to learn from; None where it has."""
+    if not decision.textual:
+        return WORDLESS
+    if not group.rewards.counted[index]:
+        return gate_words(group.rewards.gates[index])
+    return of_skipped(group.rewards.skipped) if group.rewards.skipped is not None else None
 
 
 def standing(one: Trajectory, settings: RewardSettings) -> Member:

@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from warpsmith.rl.credit import Arm
+from warpsmith.rl.export.lacking import listed
 from warpsmith.rl.export.once import distinct
-from warpsmith.rl.export.rounds import Round, made_by_round, rounds
+from warpsmith.rl.export.rounds import LOST, SCREENED, WORDLESS, Round, left_out, made_by_round, of_skipped, rounds
 from warpsmith.rl.records import Decision, Trajectory
+from warpsmith.rl.rewards.group import NO_VERIFIED
 from warpsmith.rl.rewards.settings import RewardSettings
 from warpsmith.rl.tasks.ground import idle
 from warpsmith.rl.train.task import Sample, Scored
 from warpsmith.rl.trajectories.read import trajectories
 from warpsmith.rl.trajectories.scrub import Scrubber
+
+SERVED = "replies without token ids (written by a server's model)"
+SCRUBBED = "replies without token ids (their texts held a key, path or name of this machine)"
+FOREIGN = "replies by other weights than model.path has"
+SINGLE = "replies without a second reply to the same question in their round"
+SAME_DRAW = "replies that led to several candidates and count once"
+_ROLL_OUT = "roll out with --policy local:PATH (docs/training.md)"
+_MORE = "roll out with a larger --budget"
+_REMEDIES: Mapping[str, str] = {
+    WORDLESS: _ROLL_OUT, SERVED: _ROLL_OUT,
+    SCRUBBED: "roll out where no path, key or name of this machine stands in prompts and replies (docs/learning.md)",
+    FOREIGN: "train the model that the rollout asked, or roll out anew with --policy local: and this model",
+    SCREENED: "go on with `warpsmith rollout --resume`, which judges every candidate in full",
+    LOST: "go on with `warpsmith rollout --resume`, or roll out anew",
+    of_skipped(NO_VERIFIED): f"{_MORE} or on other problems, or pay for validity ([rewards] validity)",
+}  # fmt: skip
+"""What helps against a reason; against any other: `_MORE`."""
 
 
 @dataclass
@@ -23,28 +43,34 @@ class Found:
 
     groups: list[list[Sample]] = field(default_factory=list)
     candidates: int = 0
-    wordless: int = 0
-    """Decisions by policies without a model."""
-    idless: int = 0
-    """Replies without token ids: of servers, or with a text that was scrubbed."""
-    foreign: int = 0
-    """Replies by other weights than those that are trained."""
+    left_out: Counter[str] = field(default_factory=Counter)
+    """Decisions that teach nothing, by why."""
+
+    @property
+    def decisions(self) -> int:
+        """All of them."""
+        return sum(map(len, self.groups)) + self.left_out.total()
+
+    @property
+    def flat(self) -> bool:
+        """Whether everybody earned the same in each group: nothing can be told apart."""
+        return all(len({one.reward for one in group}) == 1 for group in self.groups)
 
     def why_empty(self) -> str:
-        """What they lack."""
-        if self.foreign:
-            return (
-                f"{self.foreign} replies there were written by other weights than model.path has: train the model that "
-                "the rollout asked, or roll out anew with --policy local: and this model"
-            )
-        if self.idless:
-            return (
-                f"{self.idless} replies there have no token ids, which training needs: roll out with --policy "
-                "local:PATH (docs/training.md)"
-            )
+        """How many there were, why each was left out, and what to do."""
+        if not self.candidates:
+            return "no proposal was evaluated there: collect with `warpsmith rollout SUITE --policy local:PATH`"
+        read = f"no group among {self.candidates} candidates and {self.decisions} decisions there"
+        if not self.left_out:
+            return f"{read}: collect with `warpsmith rollout SUITE --policy local:PATH`"
+        return f"{read} ({listed(self.left_out)}): {_REMEDIES.get(self.left_out.most_common(1)[0][0], _MORE)}"
+
+    def why_flat(self) -> str:
+        """The same where there are groups, none of which teaches anything."""
         return (
-            f"{self.candidates} candidates there, and no group of two replies to one question was judged in full: "
-            "collect with `warpsmith rollout SUITE --policy local:PATH`"
+            f"all replies of each of the {len(self.groups)} groups there earned the same, so that there is nothing to "
+            f'learn from: {_MORE} or on other problems, or imitate the best with stage = "rft" and name = "sft" under '
+            "[loss]"
         )
 
 
@@ -55,8 +81,7 @@ def collected(folders: Sequence[Path], settings: RewardSettings, *, model: str, 
     read: list[Trajectory] = [one for folder in folders for one in trajectories(folder, scrubber)]
     found = Found(candidates=len(read))
     for group in rounds(distinct(read), settings, arm):
-        if group.rewards.skipped is None:
-            _add(found, group, model, arm)
+        _add(found, group, model, arm)
     return found
 
 
@@ -69,31 +94,29 @@ def _add(found: Found, group: Round, model: str, arm: Arm) -> None:
     """The groups of one round: one for each role and prompt."""
     asked: dict[tuple[str, str], dict[tuple[str, int | None], Sample]] = {}
     for index, member in enumerate(group.members):
-        if not group.rewards.counted[index]:
-            continue
         for decision in made_by_round(member):
-            if not _usable(found, decision, model):
+            if (why := _unusable(group, index, decision, model)) is not None:
+                found.left_out[why] += 1
                 continue
             unchanged = idle(arm, float(group.rewards.rewards[index]))
             earned = group.credit.roles[index].get(decision.role, unchanged)
-            key = (decision.role, str(decision.prompt_hash))
+            own = asked.setdefault((decision.role, str(decision.prompt_hash)), {})
             # A reply that led to several candidates is one draw.
-            own = (str(decision.completion), decision.seed)
-            asked.setdefault(key, {}).setdefault(own, _sample(member, decision, model, earned))
+            draw = (str(decision.completion), decision.seed)
+            found.left_out[SAME_DRAW] += draw in own
+            own.setdefault(draw, _sample(member, decision, model, earned))
     found.groups += [list(own.values()) for own in asked.values() if len(own) > 1]
+    found.left_out[SINGLE] += sum(len(own) == 1 for own in asked.values())
+    found.left_out = +found.left_out
 
 
-def _usable(found: Found, decision: Decision, model: str) -> bool:
-    """Whether the trained model can learn from it; counts why not."""
-    if not decision.textual:
-        found.wordless += 1
-    elif decision.tokens is None:
-        found.idless += 1
-    elif (decision.policy_version or "").partition("@")[0] != model:
-        found.foreign += 1
-    else:
-        return True
-    return False
+def _unusable(group: Round, index: int, decision: Decision, model: str) -> str | None:
+    """Why the trained model cannot learn from a reply; None where it can."""
+    if decision.textual and decision.tokens is None:
+        return SCRUBBED if decision.scrubbed else SERVED
+    if decision.textual and (decision.policy_version or "").partition("@")[0] != model:
+        return FOREIGN
+    return left_out(group, index, decision)
 
 
 def _sample(member: Trajectory, decision: Decision, model: str, reward: float) -> Sample:

@@ -6,7 +6,7 @@ import gzip
 import json
 import random
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,14 @@ from warpsmith.rl.train.settings import TrainSettings
 from warpsmith.rl.train.task import Batch
 
 FORMAT = 1
-FREE = {"steps", "checkpoint_every", "keep", "eval_every", "eval_samples", "watch", "micro_batch"}
-"""Settings that a training that is gone on with may have anew. `micro_batch` changes sums in their last bits."""
+FREE = {
+    "steps", "checkpoint_every", "keep", "eval_every", "eval_samples", "watch", "micro_batch", "sampling.together",
+    "model.device", "model.gradient_checkpointing", "model.path",
+}  # fmt: skip
+"""Settings that a training that is gone on with may have anew. `micro_batch`, `together` and what concerns the device
+change sums in their last bits; a path may lead elsewhere, the weights there are the same."""
+_THREAD = "overlap.background"
+"""The same for batches that are never ahead: a thread samples what the trainer would."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +48,10 @@ class Checkpoint:
     """Weights that batches to come are to be sampled with."""
     generators: Sequence[dict[str, Any]]
     """Of each process."""
+    model: str | None = None
+    """Fingerprint of the weights that training began from; None: the checkpoint is older than this."""
+    owed: Mapping[str, float] | None = None
+    """Figures of the last update where the evaluation behind it is still to be made; None: it was made, or is none."""
 
 
 def generators() -> dict[str, Any]:
@@ -74,6 +84,7 @@ def write_checkpoint(folder: Path, one: Checkpoint, keep: int) -> Path:
             "format": FORMAT, "step": one.step, "settings": one.settings.model_dump_json(), "weights": one.weights,
             "optimizer": one.optimizer, "watch": dict(one.watch),
             "published": dict(one.published), "generators": list(one.generators),
+            "model": one.model, "owed": None if one.owed is None else dict(one.owed),
         }  # fmt: skip
         _save(state, fresh / "state.pt")
         with gzip.open(fresh / "ready.jsonl.gz", "wt", compresslevel=1) as lines:
@@ -113,7 +124,8 @@ def read_checkpoint(path: Path, device: Any) -> Checkpoint:
         return Checkpoint(
             step=state["step"], settings=TrainSettings.model_validate_json(state["settings"]), weights=state["weights"],
             optimizer=state["optimizer"], watch=state["watch"],
-            ready=ready, published=state["published"], generators=numbers,
+            ready=ready, published=state["published"], generators=numbers, model=state.get("model"),
+            owed=state.get("owed"),
         )  # fmt: skip
     except UserError:
         raise
@@ -138,19 +150,35 @@ def _on_cpu(numbers: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def check_same(checkpoint: Checkpoint, settings: TrainSettings, processes: int) -> None:
-    """UserError names the first setting that a training cannot change on its way."""
+def check_same(checkpoint: Checkpoint, settings: TrainSettings, processes: int, model: str) -> None:
+    """UserError names the first setting that a training cannot change on its way. `model`: fingerprint of the weights
+    that are there now."""
     if len(checkpoint.generators) != processes:
         raise UserError(
             f"this training was begun by {len(checkpoint.generators)} processes, now there are {processes}; launch as "
             "many as before"
         )
     old, new = checkpoint.settings.model_dump(mode="json"), settings.model_dump(mode="json")
-    for one in (old, new):
-        one["model"].pop("device")
-    for name in old:
-        if name not in FREE and old[name] != new[name]:
+    for name, before, now in differences(old, new):
+        together = not (old["overlap"]["max_lag"] or new["overlap"]["max_lag"])
+        if name not in FREE and name.partition(".")[0] not in FREE and not (name == _THREAD and together):
             raise UserError(
-                f"this training was begun with {name} = {json.dumps(old[name])}, now it is {json.dumps(new[name])}; "
-                "begin another one in a new folder, or set it back"
+                f"this training was begun with {name} = {json.dumps(before)}, now it is {json.dumps(now)}; begin "
+                "another one in a new folder, or set it back"
             )
+    moved = checkpoint.settings.model.path != settings.model.path
+    if model != checkpoint.model and (moved or checkpoint.model is not None):
+        raise UserError(
+            f"{settings.model.path} holds other weights than those that this training was begun with (model.path = "
+            f"{json.dumps(str(checkpoint.settings.model.path))}); name these, or begin another one in a new folder"
+        )
+
+
+def differences(old: Any, new: Any, name: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Name, old and new value of each setting that differs; names have dots within tables."""
+    if not (isinstance(old, dict) and isinstance(new, dict)):
+        if old != new:
+            yield name, old, new
+        return
+    for key in dict.fromkeys([*old, *new]):
+        yield from differences(old.get(key), new.get(key), f"{name}.{key}" if name else key)

@@ -24,6 +24,8 @@ from warpsmith.rl.train.task import Batch
 Weights = dict[str, Tensor]
 Traced = Callable[[str, int, float, float], None]
 """Name, number of the batch, beginning and end in seconds of the monotonic clock."""
+_PAUSE_S = 0.1
+"""Between two questions whether the training is to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +40,12 @@ class FeedState:
 class Feed(Protocol):
     """Gives batches in order."""
 
+    def ready(self, index: int, check: Callable[[], None]) -> None:
+        """Waits until the batch of this number can be taken. `check` is called often, and ends the waiting by raising.
+        Raises what sampling raised."""
+
     def take(self, index: int) -> Batch:
-        """The batch of this number, which is the one after the last. Raises what sampling raised."""
+        """The batch of this number, which is the one after the last and is ready."""
 
     def publish(self, version: int) -> None:
         """The policy has this version now."""
@@ -56,12 +62,19 @@ class Inline:
 
     def __init__(self, source: Source, policy: Policy, trace: Traced) -> None:
         self._source, self._policy, self._trace = source, policy, trace
+        self._batch: Batch | None = None
+
+    def ready(self, index: int, check: Callable[[], None]) -> None:
+        """Samples it now."""
+        started = time.monotonic()
+        self._batch = self._source.batch(index, self._policy, check)
+        self._trace("sample", index, started, time.monotonic())
 
     def take(self, index: int) -> Batch:
-        """Sampled now."""
-        started = time.monotonic()
-        batch = self._source.batch(index, self._policy, lambda: None)
-        self._trace("sample", index, started, time.monotonic())
+        """The one that was sampled."""
+        batch, self._batch = self._batch, None
+        if batch is None:
+            raise RuntimeError(f"batch {index} was taken before it was ready")
         return batch
 
     def publish(self, version: int) -> None:
@@ -102,13 +115,19 @@ class Background:
         self._thread = threading.Thread(target=self._sample, name="sampler", daemon=True)
         self._thread.start()
 
-    def take(self, index: int) -> Batch:
-        """Waits for it."""
+    def ready(self, index: int, check: Callable[[], None]) -> None:
+        """Waits for the thread."""
         with self._changed:
-            self._changed.wait_for(lambda: self._ready or self._failure is not None)
+            while not self._ready and self._failure is None:
+                check()
+                self._changed.wait(_PAUSE_S)
             if not self._ready:
                 assert self._failure is not None
                 raise self._failure
+
+    def take(self, index: int) -> Batch:
+        """The oldest one."""
+        with self._changed:
             batch = self._ready.popleft()
             self._changed.notify_all()
         if batch.index != index:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from warpsmith.rl.train.group import members, roles, scores
 from warpsmith.rl.train.policy import Policy
@@ -17,20 +17,23 @@ BEST_OF = 8
 
 
 def evaluated(
-    policy: Policy, tasks: Sequence[Asked], settings: SamplingSettings, *, samples: int, seed: int
-) -> list[dict[str, float]]:
+    policy: Policy, tasks: Sequence[Asked], settings: SamplingSettings, *, samples: int, seed: int,
+    check: Callable[[], None] = lambda: None,
+) -> list[dict[str, float]]:  # fmt: skip
     """Of each task `eval/percentile` and `eval/reward` of a reply, `eval/best_of_N` (percentile), `eval/verified`.
     `eval/best_of_8` is what the best of eight of them is expected to be.
     Replies are drawn without exploration and with seeds of their own, the same at each call, so that two policies
-    differ by what they learnt. A reply without a reward leaves the means, a task without any has no figures."""
+    differ by what they learnt. A reply without a reward leaves the means, a task without any has no figures. `check` is
+    called between tokens and between tasks, and ends the evaluation by raising."""
     plain = settings.model_copy(update={"explore": 0.0})
     asked = [
         (role, seed_of(seed, "eval", role.name, member))
         for task in tasks for role in roles(task) for member in range(samples)
     ]  # fmt: skip
-    left = iter(replies(policy, asked, plain, lambda: None))
+    left = iter(replies(policy, asked, plain, check))
     rows: list[dict[str, float]] = []
     for task in tasks:
+        check()
         scored = scores(task, members(task, list(itertools.islice(left, samples * len(roles(task))))))
         rewards = [one.reward for one in scored if one.reward is not None]
         if not rewards:

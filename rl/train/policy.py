@@ -150,6 +150,11 @@ class Policy:
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.settings.autocast):
             yield
 
+    @property
+    def origin(self) -> str:
+        """Fingerprint of the weights that training began from."""
+        return self._files.endpoint().base_url
+
     def save(self, folder: Path) -> None:
         """Writes the adapter in PEFT's format, or the whole model in transformers', never merged. The folder appears
         whole or not at all; one that is there is replaced."""
@@ -161,7 +166,7 @@ class Policy:
                 else:
                     self._whole.save_pretrained(fresh)
                     self.local.tokenizer.save_pretrained(fresh)
-            told = {"schema_version": 1, "model": self._files.endpoint().base_url, "version": self.version}
+            told = {"schema_version": 1, "model": self.origin, "version": self.version}
             (fresh / VERSION_FILE).write_text(json.dumps(told) + "\n")
 
 

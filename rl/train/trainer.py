@@ -26,6 +26,7 @@ from warpsmith.rl.train.checkpoint import (
     set_generators,
     write_checkpoint,
 )
+from warpsmith.rl.train.ending import Doing, Interrupts
 from warpsmith.rl.train.feed import Background, Feed, FeedState, Inline
 from warpsmith.rl.train.held_out import evaluated, means
 from warpsmith.rl.train.logprobs import Part, packed
@@ -64,12 +65,15 @@ def train(
     held_out: Sequence[Asked] = (),
     heard: Callable[[int, dict[str, float]], None] = lambda step, figures: None,
     interrupted: Callable[[], bool] = lambda: False,
+    doing: Doing = lambda what, seconds: None,
 ) -> Trained:
-    """Trains in a folder, and goes on where it has a checkpoint. `heard` is told the figures of each update;
-    `interrupted` is asked after each, and ends the training with a checkpoint. UserError."""
+    """Trains in a folder, and goes on where it has a checkpoint. `heard` is told the figures of each update, and those
+    of an evaluation without one; `doing` what takes long, often. `interrupted` is asked often, and ends the training
+    with a checkpoint: behind the update that is being made, else at once. A batch or an evaluation that is under way is
+    made anew when the training goes on. UserError."""
     trainer = Trainer(settings, source, folder, held_out)
     try:
-        return trainer.run(heard, interrupted)
+        return trainer.run(heard, interrupted, doing)
     finally:
         trainer.close()
 
@@ -92,30 +96,61 @@ class Trainer:
         self._folder, self._held_out = folder, held_out
         self._step = 0
         self._told: dict[str, float] = {}
+        self._owed = True
+        """Whether the evaluation at this step is still to be made, as it is before the first update."""
         before = self._resumed()
         self._watch = Watch(settings.watch, before.watch if before else None)
-        self._sinks: list[MetricSink] = sinks(folder, before=self._step + 1) if self.ranks.first else []
+        self._sinks: list[MetricSink] = sinks(folder, before=self._step + (not self._owed)) if self.ranks.first else []
         self._trace = JsonLines(folder / ("trace.jsonl" if self.ranks.first else f"trace-{self.ranks.index}.jsonl"))
         self._feed: Feed = self._make_feed(Shard(source, self.ranks), before)
 
-    def run(self, heard: Callable[[int, dict[str, float]], None], interrupted: Callable[[], bool]) -> Trained:
+    def run(
+        self,
+        heard: Callable[[int, dict[str, float]], None],
+        interrupted: Callable[[], bool],
+        doing: Doing = lambda what, seconds: None,
+    ) -> Trained:
         """All updates that are left."""
-        stop = "steps"
-        if self._step == 0 and self._held_out and self.settings.eval_every:
-            self._log(0, self._evaluated())
-        while self._step < self.settings.steps:
-            figures = self._one_step()
+        self._interrupts = Interrupts(self.ranks, interrupted, doing)
+        stop = self._paid(heard)
+        while stop is None and self._step < self.settings.steps:
+            stop = self._turn(heard)
+        return Trained(self._step, stop or "steps", self.save(), self._told)
+
+    def _paid(self, heard: Callable[[int, dict[str, float]], None]) -> str | None:
+        """Makes the evaluation that is due before the next update; why that ends the training, or None."""
+        if not self._owed:
+            return None
+        figures = self._told
+        if self._held_out and self.settings.eval_every:
+            figures = self._looked(figures)
+        else:
+            self._owed = False
+        if figures:
+            self._log(self._step, figures)
+        if self._owed:
+            return "interrupted"
+        if figures:
             heard(self._step, figures)
-            if self._collapsed(figures):
-                stop = "collapse"
-                break
-            if self._step < self.settings.steps and any(self.ranks.gathered(interrupted())):
-                stop = "interrupted"
-                break
-            every = self.settings.checkpoint_every
-            if every and self._step % every == 0 and self._step < self.settings.steps:
-                self.save()
-        return Trained(self._step, stop, self.save(), self._told)
+        return None
+
+    def _turn(self, heard: Callable[[int, dict[str, float]], None]) -> str | None:
+        """One update; why the training ends with it, or None."""
+        waiting = time.monotonic()
+        batch = self._batch()
+        if batch is None:
+            return "interrupted"
+        figures = self._one_step(batch, time.monotonic() - waiting)
+        heard(self._step, figures)
+        if self._collapsed(figures):
+            return "collapse"
+        left = self._step < self.settings.steps
+        if self._owed or (left and self._interrupts.heard()):
+            return "interrupted"
+        every = self.settings.checkpoint_every
+        if left and every and self._step % every == 0:
+            self.save()
+        return None
 
     def close(self) -> None:
         """Ends the sampler and closes the files."""
@@ -134,7 +169,8 @@ class Trainer:
             one = Checkpoint(
                 step=self._step, settings=self.settings, weights=self.policy.snapshot(),
                 optimizer=self._optimizer.state_dict(), watch=self._watch.state, ready=ready,
-                published=feed.weights, generators=numbers,
+                published=feed.weights, generators=numbers, model=self.policy.origin,
+                owed=self._told if self._owed else None,
             )  # fmt: skip
             write_checkpoint(self._folder / "checkpoints", one, self.settings.keep)
             self.policy.save(path)
@@ -143,10 +179,18 @@ class Trainer:
         self.ranks.wait()
         return path
 
-    def _one_step(self) -> dict[str, float]:
-        """Takes the batch of this step, learns from it, publishes what came of it."""
-        waiting = time.monotonic()
-        batch = self._feed.take(self._step)
+    def _batch(self) -> Batch | None:
+        """The one that is due; None where the training is to end first."""
+
+        def waited(check: Callable[[], None]) -> bool:
+            self._feed.ready(self._step, check)
+            return True
+
+        what = f"update {self._step + 1}/{self.settings.steps}: waiting for replies and their verdicts"
+        return self._feed.take(self._step) if self._interrupts.tried(what, waited) else None
+
+    def _one_step(self, batch: Batch, waited_s: float) -> dict[str, float]:
+        """Learns from the batch of this step, publishes what came of it, and looks at it where that is due."""
         started = time.monotonic()
         self._tell_holes(batch)
         figures = self.ranks.mean(batch_figures(batch) | self._update(batch))
@@ -156,12 +200,12 @@ class Trainer:
         self.policy.set_version(self._step)
         self._feed.publish(self._step)
         figures |= {
-            "time/waiting": started - waiting, "time/update": ended - started, "sync_s": time.monotonic() - ended,
+            "time/waiting": waited_s, "time/update": ended - started, "sync_s": time.monotonic() - ended,
             "tokens/s": figures["tokens"] / (ended - started),
         }  # fmt: skip
         every = self.settings.eval_every
         if self._held_out and every and (self._step % every == 0 or self._step == self.settings.steps):
-            figures |= self._evaluated()
+            figures = self._looked(figures)
         self._log(self._step, figures)
         return figures
 
@@ -254,15 +298,22 @@ class Trainer:
             group["lr"] = rate
         return rate
 
-    def _evaluated(self) -> dict[str, float]:
+    def _looked(self, figures: dict[str, float]) -> dict[str, float]:
+        """With the figures of the held-out tasks; without and owing them where an interrupt came first."""
         started = time.monotonic()
         settings = self.settings
         own = self._held_out[self.ranks.index :: self.ranks.count]
-        rows = self.ranks.gathered(
-            evaluated(self.policy, own, settings.sampling, samples=settings.eval_samples, seed=settings.seed)
+        samples, seed = settings.eval_samples, settings.seed
+        when = f"after update {self._step}/{settings.steps}" if self._step else "before the first update"
+        rows = self._interrupts.tried(
+            f"evaluation on held-out tasks {when}",
+            lambda check: evaluated(self.policy, own, settings.sampling, samples=samples, seed=seed, check=check),
         )
-        found = means([row for some in rows for row in some])
-        return found | {"time/eval": time.monotonic() - started}
+        self._owed = rows is None
+        if rows is None:
+            return figures
+        found = means([row for some in self.ranks.gathered(rows) for row in some])
+        return figures | found | {"time/eval": time.monotonic() - started}
 
     def _collapsed(self, figures: dict[str, float]) -> bool:
         """Tells what the watch saw; whether the training ends for it."""
@@ -297,8 +348,9 @@ class Trainer:
         if not found:
             return None
         before = read_checkpoint(found[-1], self.policy.device)
-        check_same(before, self.settings, self.ranks.count)
+        check_same(before, self.settings, self.ranks.count, self.policy.origin)
         self._step = before.step
+        self._owed, self._told = before.owed is not None, dict(before.owed or {})
         self.policy.restore(before.weights, before.step)
         self._optimizer.load_state_dict(before.optimizer)
         set_generators(before.generators[self.ranks.index])

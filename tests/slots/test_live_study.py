@@ -31,7 +31,7 @@ BUDGET = 6
 
 @pytest.fixture(scope="module")
 def study() -> ModuleType:
-    for name in ("agents_study_page", "agents_study", "record_space"):
+    for name in ("made", "agents_study_page", "agents_study", "record_space"):
         benchmark(name)
     return benchmark("agents_live")
 

@@ -26,4 +26,7 @@ def test_the_page_is_made_of_searches_that_are_run_once(tmp_path: Path, monkeypa
     shares = [x["share"][0] for x in lines if x["arm"] == "single agent"]
     found = page.read_text()
     assert f"| single agent | {np.mean(shares):.3f} ± {np.std(shares, ddof=1) / 2**0.5:.3f} |" in found
+    assert {x["made"]["versions"]["numpy"] for x in lines} == {np.__version__}
+    assert "All searches: made " in found
+    assert f"numpy {np.__version__}" in found
     assert "| tile_size × use_method | one role | 94% |" in found

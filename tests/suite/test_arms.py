@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ from support.command import started
 from support.problems import problem
 
 from warpsmith.app.arms.against import candidates_in
+from warpsmith.app.arms.command import BUDGET_ENDED, ComparisonSettings, run_comparison
 from warpsmith.app.arms.scores import Search, scores
+from warpsmith.app.display import QuietDisplay
 from warpsmith.app.suite.problems import find_problems
 from warpsmith.kernels.errors import UserError
 
@@ -44,6 +47,27 @@ def test_candidates_are_found_by_name(tmp_path: Path) -> None:
     assert list(candidates_in(tmp_path, problems).values()) == [tmp_path / "soft"]
     with pytest.raises(UserError, match="is one candidate and the suite has 2"):
         candidates_in(tmp_path / "soft", problems)
+
+
+def test_what_contradicts_a_comparison_that_goes_on_is_told(tmp_path: Path) -> None:
+    (tmp_path / "soft.py").write_text(problem())
+    suite = (str(tmp_path / "soft.py"),)
+    config = {"device": "cpu", "arch": None, "verdicts": 1, "workers": 1, "jobs": 1, "baselines": None}
+    made = ComparisonSettings("builtin", suite, budget=2, minutes=0.0, out=tmp_path, config=config)
+    assert run_comparison(made, QuietDisplay()) == BUDGET_ENDED
+    (folder,) = tmp_path.glob("*-evaluate-*")
+    again = replace(
+        made, resume=folder, config=config | {"jobs": 2}, given=frozenset({"jobs", "budget", "suite", "out"})
+    )
+    assert run_comparison(again, QuietDisplay()) == BUDGET_ENDED
+    for more, words in (
+        ({"budget": 3, "given": {"budget"}}, "--budget 3 is given, the comparison has 2"),
+        ({"config": config | {"verdicts": 2}, "given": {"verdicts"}}, "--verdicts 2 is given, the comparison has 1"),
+        ({"versus": ("random",), "given": {"versus"}}, "--versus random is given, the comparison has none"),
+        ({"suite": ("other.py",), "given": {"suite"}}, r"SUITE other\.py is given"),
+    ):
+        with pytest.raises(UserError, match=words):
+            run_comparison(replace(again, **more), QuietDisplay())  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

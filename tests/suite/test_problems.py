@@ -61,6 +61,25 @@ def test_a_list_names_files_with_their_sizes(kernelbench: Path, monkeypatch: pyt
     assert keys(elsewhere) == ["L1-019_ReLU"]
 
 
+def test_a_problem_has_its_constants_behind_a_comma_as_a_line_of_a_list_has(kernelbench: Path) -> None:
+    relu = kernelbench / "level1" / "19_ReLU.py"
+    listed = kernelbench / "small.txt"
+    listed.write_text("level1/19_ReLU.py,rows=4,shape=(3;4)\n")
+    assert find_problems([f"{relu},rows=4,shape=(3;4)"]) == find_problems([str(listed)])
+    odd = relu.with_name("a,b.py")
+    odd.write_text("")
+    assert find_problems([str(odd)])[0].overrides == {}
+    for target, words in (
+        (f"{kernelbench},rows=4", "is a folder: write a list file"),
+        (f"{listed},rows=4", "is a list: write a list file"),
+        (f"{relu},rows", r"'rows': write PATH,NAME=LITERAL"),
+        (f"{relu},rows=", r"'rows=': write PATH,NAME=LITERAL"),
+        (f"{relu}x,rows=4", "no such file or folder"),
+    ):
+        with pytest.raises(UserError, match=words):
+            find_problems([target])
+
+
 def test_equal_names_and_callables_are_told_apart(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()

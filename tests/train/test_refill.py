@@ -64,8 +64,11 @@ def test_a_training_that_refills_tells_so_and_goes_on_bit_for_bit(folder: Path, 
     made = settings(folder, steps=4, sampling=SamplingSettings(group_size=4, tasks=2, refill=1), checkpoint_every=2)
     source = live(made, ToyTask(), Flat("flat"))
     train(made, source, tmp_path / "whole")
-    asked = iter([False, True])
-    train(made, source, tmp_path / "parts", interrupted=lambda: next(asked))
+    updates: list[int] = []
+    train(
+        made, source, tmp_path / "parts", heard=lambda step, figures: updates.append(step),
+        interrupted=lambda: len(updates) == 2,
+    )  # fmt: skip
     train(made, source, tmp_path / "parts")
     found = [figures(tmp_path / name) for name in ("whole", "parts")]
     assert found[0] == found[1]

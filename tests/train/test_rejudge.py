@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ from warpsmith.rl.tasks.ground import RoleTask
 from warpsmith.rl.tasks.live import LiveProblem
 from warpsmith.rl.tasks.recorded import table_team
 from warpsmith.rl.tasks.scoring import INCORRECT, ranked_within
+from warpsmith.rl.train.ending import Interrupted
 from warpsmith.rl.train.rejudge import MOST, Group, HackWatch
 from warpsmith.rl.train.sampler import LiveTasks
 from warpsmith.rl.train.settings import SamplingSettings, TrainSettings, WatchSettings
@@ -223,10 +226,23 @@ def test_groups_that_all_earn_the_same_and_a_judge_that_breaks_down_stop_a_train
     assert words[0].startswith("infrastructure_errors rose from 0 to 0.")
 
 
+def test_an_interrupt_ends_the_wait_for_a_verdict(tmp_path: Path) -> None:
+    (tmp_path / "relu.py").write_text(problem())
+    (one,) = find_problems([str(tmp_path / "relu.py")])
+    asked = itertools.count()
+    judges = Judges(tmp_path / "training", REWARDS, 0, QuietDisplay(), interrupted=lambda: next(asked) >= 2)
+    with judges, pytest.raises(Interrupted):
+        judges.tasks(one, TaskSection(device="cpu", jobs=1, random=0))
+    assert not [thread for thread in threading.enumerate() if thread.name == "judge"]
+
+
 def test_the_watch_goes_on_counting_where_a_training_was_ended(folder: Path, tmp_path: Path) -> None:
     made = settings(folder, steps=12, learning_rate=1e-5, watch=WatchSettings(action="stop", patience=2))
     task = Breaking(4, 0.4)
-    asked = iter([False] * 4 + [True])
-    train(made, live(made, task), tmp_path, interrupted=lambda: next(asked))
+    updates: list[int] = []
+    train(
+        made, live(made, task), tmp_path, heard=lambda step, figures: updates.append(step),
+        interrupted=lambda: len(updates) == 5,
+    )  # fmt: skip
     done, words = watched(made, task, tmp_path)
     assert (done.stop, done.step, len(words)) == ("collapse", 6, 1)

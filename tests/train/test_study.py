@@ -13,7 +13,7 @@ from support.scripts import benchmark
 
 @pytest.fixture(scope="module")
 def figures() -> ModuleType:
-    for name in ("train_arms", "learn_setup", "learn_evaluate"):
+    for name in ("made", "train_arms", "learn_setup", "learn_evaluate"):
         benchmark(name)
     return benchmark("learn_figures")
 
@@ -27,6 +27,19 @@ def test_a_repeated_reply_costs_no_evaluation_and_its_other_figure_says_what_it_
     assert found["repeats"] == pytest.approx(1.0 - 0.5 * (95 / 100 * 94 / 99) - 0.5 * (5 / 100 * 4 / 99), abs=0.02)
     assert found["verified"] == pytest.approx(0.95)
     assert figures.of_replies(line, 3)["best"] == 1.0
+
+
+def test_a_page_says_with_what_its_records_were_made_and_which_do_not_say(tmp_path: Path) -> None:
+    made = benchmark("made")
+    made.note(tmp_path)
+    own = made.noted(tmp_path)
+    assert made.noted(tmp_path / "older") == [None]
+    other = own[0] | {"commit": "c" * 40 + "-dirty", "device": "NVIDIA H200"}
+    said = made.told([*own, other, other, None], "trainings")
+    assert f"numpy {np.__version__}" in said
+    assert "2 of the trainings: made at commit ccccccc-dirty, on NVIDIA H200" in said
+    assert said.endswith("1 of the trainings: commit and versions were not recorded.")
+    assert made.told([None, None], "searches") == "All searches: commit and versions were not recorded."
 
 
 def test_arms_without_all_problems_have_no_row_and_old_versions_do_not_count(

@@ -21,7 +21,7 @@ from warpsmith.kernels.device import model_for
 from warpsmith.kernels.errors import UserError
 from warpsmith.kernels.records import Candidate, Outcome
 from warpsmith.rl.rewards.settings import RewardSettings
-from warpsmith.rl.tasks.collected import as_earned, collected
+from warpsmith.rl.tasks.collected import FOREIGN, as_earned, collected
 from warpsmith.rl.tasks.ground import RoleTask
 from warpsmith.rl.tasks.live import Judge, LiveProblem
 from warpsmith.rl.tasks.recorded import RecordedGround, table_task
@@ -152,10 +152,18 @@ def test_groups_of_a_rollout_have_the_tokens_and_the_ranks_of_their_replies(tmp_
     assert any(one.reward for group in found.groups for one in group)
     foreign = collected([run], REWARDS, model="another")
     assert not foreign.groups
-    assert "other weights" in foreign.why_empty()
+    replies = foreign.left_out[FOREIGN]
+    assert replies >= sum(map(len, found.groups))
+    assert foreign.decisions == foreign.left_out.total() == found.decisions
+    assert (
+        f"{foreign.candidates} candidates and {foreign.decisions} decisions there ({replies} replies by other weights"
+        in (foreign.why_empty())
+    )
+    assert "train the model that the rollout asked" in foreign.why_empty()
     players = collected([by_players(tmp_path / "others")], REWARDS, model=model)
     assert not players.groups
-    assert "no token ids" in players.why_empty()
+    assert "replies without token ids (written by a server's model)" in players.why_empty()
+    assert players.why_empty().endswith("roll out with --policy local:PATH (docs/training.md)")
     made = settings(folder)
     source = Collected(found.groups, made.sampling, advantage_rule(made, as_earned), seed=0)
     batch = source.batch(0, load_policy(made.model), lambda: None)

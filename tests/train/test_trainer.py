@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import resource
+import shutil
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -84,12 +86,15 @@ def test_a_training_that_was_ended_goes_on_bit_for_bit(folder: Path, tmp_path: P
         more = more | {"model": ModelSettings(path=folder, device="cpu", lora=None)}
     made = settings(folder, steps=6, checkpoint_every=2, warmup=3, **more)
 
+    made_so_far = [0]
+
     def heard(step: int, figures: dict[str, float]) -> None:
         torch.rand(step)
+        made_so_far[0] = step
 
     train(made, live(made), tmp_path / "whole", heard=heard)
-    asked = iter([False, False, True])
-    ended = train(made, live(made), tmp_path / "parts", heard=heard, interrupted=lambda: next(asked))
+    made_so_far[0] = 0
+    ended = train(made, live(made), tmp_path / "parts", heard=heard, interrupted=lambda: made_so_far[0] == 3)
     assert (ended.step, ended.stop) == (3, "interrupted")
     torch.manual_seed(99)
     ended = train(made, live(made), tmp_path / "parts", heard=heard)
@@ -101,9 +106,47 @@ def test_a_training_that_was_ended_goes_on_bit_for_bit(folder: Path, tmp_path: P
 
 def test_a_training_whose_last_update_is_made_was_not_interrupted(folder: Path, tmp_path: Path) -> None:
     made = settings(folder, steps=2)
-    calls = iter([False, True, True])
-    ended = train(made, live(made), tmp_path, interrupted=lambda: next(calls))
+    done = [0]
+
+    def heard(step: int, figures: dict[str, float]) -> None:
+        done[0] = step
+
+    ended = train(made, live(made), tmp_path, heard=heard, interrupted=lambda: done[0] == 2)
     assert (ended.step, ended.stop) == (2, "steps")
+
+
+class Drawing(ToyTask):
+    """Takes a random number for each verdict."""
+
+    def score(self, replies: Sequence[str]) -> Sequence[Scored]:
+        torch.rand(1)
+        return super().score(replies)
+
+
+@pytest.mark.parametrize("lag", [0, 1])
+def test_an_interrupt_gives_up_what_is_under_way_which_is_done_again(folder: Path, tmp_path: Path, lag: int) -> None:
+    made = settings(
+        folder, steps=3, eval_every=1, eval_samples=4, sampling=SamplingSettings(group_size=4),
+        overlap=AsyncSettings(max_lag=lag, fixed=True),
+    )  # fmt: skip
+    held_out = [Drawing(name="one"), Drawing(name="two", best=(0, 0, 0))]
+    train(made, live(made), tmp_path / "whole", held_out=held_out)
+    broken: list[str] = [""]
+    for patience in itertools.count(1, 2):
+        asked = itertools.count()
+        ended = train(
+            made, live(made), tmp_path / "parts", held_out=held_out,
+            doing=lambda what, seconds: broken.__setitem__(-1, what),
+            interrupted=lambda asked=asked, patience=patience: next(asked) >= patience,  # type: ignore[misc]
+        )  # fmt: skip
+        if ended.stop == "steps":
+            break
+        broken.append("")
+    sampling = [] if lag else ["waiting for replies"]
+    for what in ("evaluation on held-out tasks before", "evaluation on held-out tasks after", *sampling):
+        assert any(what in one for one in broken[:-1]), (what, broken)
+    assert same(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
+    assert learnt(lines(tmp_path / "whole")) == learnt(lines(tmp_path / "parts"))
 
 
 def test_a_full_disk_is_told_as_such(folder: Path, tmp_path: Path) -> None:
@@ -141,8 +184,24 @@ def test_settings_that_would_change_what_is_learnt_are_refused_when_going_on(fol
     made = settings(folder, steps=1)
     train(made, live(made), tmp_path)
     train(made.model_copy(update={"steps": 2}), live(made), tmp_path)
-    with pytest.raises(UserError, match="learning_rate"):
+    with pytest.raises(UserError, match=r"begun with learning_rate = 0\.01, now it is 1\.0"):
         train(made.model_copy(update={"learning_rate": 1.0}), live(made), tmp_path)
+    larger = made.sampling.model_copy(update={"group_size": 9})
+    with pytest.raises(UserError, match=r"begun with sampling\.group_size = 8, now it is 9"):
+        train(made.model_copy(update={"sampling": larger}), live(made), tmp_path)
+    # What decides about memory, threads and places alone may differ.
+    moved = shutil.copytree(folder, tmp_path / "moved")
+    free = made.model_copy(
+        update={
+            "model": made.model.model_copy(update={"path": moved, "gradient_checkpointing": True}), "steps": 3,
+            "sampling": made.sampling.model_copy(update={"together": 4}),
+            "overlap": made.overlap.model_copy(update={"background": True}),
+        }
+    )  # fmt: skip
+    assert train(free, live(free), tmp_path).step == 3
+    (moved / "config.json").write_text((moved / "config.json").read_text() + "\n")
+    with pytest.raises(UserError, match="moved holds other weights than"):
+        train(free, live(free), tmp_path)
     (checkpoints(tmp_path / "checkpoints")[-1] / "state.pt").write_bytes(b"torn")
     with pytest.raises(UserError, match="cannot be read"):
         train(made, live(made), tmp_path)
@@ -174,6 +233,7 @@ def test_replies_that_cannot_be_judged_leave_the_statistics_of_their_group(folde
     made = settings(folder, sampling=SamplingSettings(group_size=24, explore=0.5))
     task = ToyTask(failing=frozenset({64, 256}))
     trainer = Trainer(made, live(made, task), tmp_path)
+    trainer._feed.ready(0, lambda: None)
     samples = trainer._feed.take(0).samples
     trainer.close()
     failed = [one for one in samples if one.reward is None]

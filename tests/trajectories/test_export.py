@@ -18,8 +18,9 @@ from warpsmith.agents.registry import make_policy
 from warpsmith.app.export_training import TrainingExport, run_export_training
 from warpsmith.kernels.errors import UserError
 from warpsmith.rl.export.forms import FORMS, flat, rows
+from warpsmith.rl.export.lacking import lacking
 from warpsmith.rl.export.once import load, once
-from warpsmith.rl.export.rounds import rounds
+from warpsmith.rl.export.rounds import made_by_round, rounds
 from warpsmith.rl.export.write import write_rows
 from warpsmith.rl.records import Tokens, Trajectory
 from warpsmith.rl.rewards.settings import RewardSettings
@@ -154,8 +155,13 @@ def test_what_a_run_lacks_is_said(
 ) -> None:
     with new_store(tmp_path) as store:
         searched(store, make_policy("random"), budget=4)
-    for form in ("sft", "preference", "grpo"):
-        with pytest.raises(UserError, match=r"decided in words.*--policy chat:MODEL or local:PATH"):
+    for form, what in (
+        ("sft", "4 candidates"),
+        ("preference", r"4 candidates, \d pairs"),
+        ("grpo", r"4 candidates, \d+ d"),
+    ):
+        words = rf"among {what}.* \(\d+ decided without words.*\): search with --policy chat:MODEL or local:PATH"
+        with pytest.raises(UserError, match=words):
             run_export_training(TrainingExport(run=store.folder, form=form))  # type: ignore[arg-type]
     assert exported(store.folder, tmp_path, "trajectories", capsys)["rows"] == 4
     with pytest.raises(UserError, match="takes a folder"):
@@ -163,6 +169,25 @@ def test_what_a_run_lacks_is_said(
     quick = [one.model_copy(update={"level": "screen"}) for one in found]
     assert rows("grpo", quick, SETTINGS) == []
     assert rows("grpo", quick, RewardSettings(screened=True))
+
+
+def test_what_was_left_out_is_counted_by_reason(found: list[Trajectory]) -> None:
+    quick = [one.model_copy(update={"level": "screen"}) for one in found]
+    wordless = sum(not any(made.textual for made in one.decisions) for one in found)
+    told = lacking("sft", quick, SETTINGS)
+    assert f"among {len(found)} candidates ({len(found) - wordless} passed the quick check alone, " in told
+    assert f"{wordless} decided without words" in told
+    assert told.endswith("or take the quick check with --screened")
+    failed = [
+        one.model_copy(update={"outcome": one.outcome.model_copy(update={"status": "compile_error"})}) for one in found
+    ]
+    assert f"{len(found) - wordless} failed (compile error)" in lacking("sft", failed, SETTINGS)
+    assert " failed, both of them" in lacking("preference", failed, SETTINGS)
+    replies = sum(made.textual for one in found for made in made_by_round(one))
+    assert f"{replies} of rounds with no verified kernel" in lacking("grpo", failed, SETTINGS)
+    assert "none of its proposals was evaluated" in lacking("grpo", [], SETTINGS)
+    for form in FORMS[1:]:
+        assert not rows(form, failed, SETTINGS)
 
 
 def test_tokens_and_seeds_of_64_bits_outlive_the_file(found: list[Trajectory], tmp_path: Path) -> None:
