@@ -141,6 +141,26 @@ def test_forward_that_draws_random_numbers_or_writes_its_input_is_refused_in_wor
     assert set_up(tmp_path, "F.dropout(x, 0.5, False) + y").input_set("normal") is not None
 
 
+@pytest.mark.parametrize(
+    ("first", "forward"),
+    [
+        ("torch.randn(n)", "x.exp() * (1 + random.random()) + y"),
+        ("torch.randn(n)", "x * float(np.random.rand()) + y"),
+        ("torch.randn(n)", "x * (1 + 2e-5 * count()) + y"),
+        ("torch.randn(n).half()", "x * (1 + 0.03 * (count() % 2))"),
+        ("torch.randn(n)", "(x > 0.1 * count()).sum(0, keepdim=True)"),
+    ],
+)
+def test_forward_that_is_no_function_of_its_inputs_is_refused_in_words(tmp_path, first, forward):
+    counting = (
+        "import random\nimport numpy as np\ncalls = []\ndef count():\n    calls.append(1)\n    return len(calls)\n"
+    )
+    text = TEXT.replace("FORWARD", forward).replace("FIRST", first).replace("SECOND", "torch.randn(n)")
+    session = Session(problems.problem(tmp_path, counting + text), ScriptedBackend({}), 1 << 28)
+    with pytest.raises(UserError, match="out0 changes from run to run"):
+        session.input_set("normal")
+
+
 def test_full_verdicts_never_see_the_same_numbers_twice(tmp_path):
     session = set_up(tmp_path, "x * 2 + y")
     seen = [session.input_set(name, level).inputs[0].clone() for level in ("quick", "full") for name in ("normal",)]

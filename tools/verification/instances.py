@@ -126,15 +126,21 @@ class Instances:
             cause = error.__cause__ or error
             raise oracle.explained(self.problem, cause) from error
         path = self.problem.path
-        if self.traits.random and oracle.differs_by_seed(instance, inputs):
-            names = ", ".join(sorted(self.traits.random))
-            raise UserError(
-                f"{path}: forward draws random numbers ({names}): no kernel can give the same; use --mode eval"
-            )
         now = sums_of(named_inputs(inputs))
         changed = [name for name, total in sums.items() if now[name] != total]
         if changed:
             raise UserError(f"{path}: forward changes {changed[0]} in place; return a new tensor instead")
+        apart = oracle.differs_by_run(instance, inputs)
+        if apart is not None and self.traits.random:
+            names = ", ".join(sorted(self.traits.random))
+            raise UserError(
+                f"{path}: forward draws random numbers ({names}): no kernel can give the same; use --mode eval"
+            )
+        if apart is not None:
+            raise UserError(
+                f"{path}: out{apart} changes from run to run on the same inputs: no kernel can give the same; take out "
+                "what forward counts, keeps or draws at random outside of its inputs"
+            )
 
     def _check_size(self) -> None:
         """Refuses what the emulator could not finish, from shapes alone."""
