@@ -17,6 +17,28 @@ from warpsmith.kernels.records import Outcome
 KERNEL = "kernel.cu"
 
 
+def named(folders: Sequence[str], policies: Sequence[str]) -> dict[str, Path]:
+    """What each folder of candidates is called beside the policies: its name, or as much of its path as tells it from
+    the others. UserError for one that is named twice."""
+    paths = [Path(one) for one in folders]
+    if len(set(paths)) < len(paths):
+        raise UserError("--against names a folder twice: name each once")
+    found = {}
+    for path in paths:
+        others = [other for other in paths if other != path]
+        depth = 1
+        while depth < len(path.parts) and (
+            _end(path, depth) in policies or any(_end(other, depth) == _end(path, depth) for other in others)
+        ):
+            depth += 1
+        found[_end(path, depth)] = path
+    return found
+
+
+def _end(path: Path, depth: int) -> str:
+    return "/".join(path.parts[-depth:])
+
+
 def candidates_in(folder: Path, problems: Sequence[SuiteProblem]) -> dict[str, Path]:
     """Key of a problem -> the folder with the candidate for it. A folder below `folder` fits by the key, the name or
     the file's name. UserError where nothing fits."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from warpsmith.agents.registry import make_policy
+from warpsmith.agents.registry import crew_of, make_policy
 from warpsmith.app.arms import words
-from warpsmith.app.arms.against import candidates_in, judged
+from warpsmith.app.arms.against import candidates_in, judged, named
 from warpsmith.app.arms.folder import Comparison, ComparisonFolder
 from warpsmith.app.arms.scores import Search, scores, searches_of
 from warpsmith.app.display import Display
@@ -63,7 +63,7 @@ def run_comparison(settings: ComparisonSettings, display: Display) -> int:
     ended, 3 where the minutes did."""
     what = _wanted(settings)
     problems = _problems(what)
-    others = [(path.name, candidates_in(path, problems)) for path in settings.against]
+    others = [(name, candidates_in(path, problems)) for name, path in named(what.against, what.arms).items()]
     # Nothing is made before everything that was named is known to be there.
     folder = ComparisonFolder(settings.resume) if settings.resume else ComparisonFolder.create(settings.out, what)
     began, code = time.monotonic(), COMPLETE
@@ -94,14 +94,22 @@ def _wanted(settings: ComparisonSettings) -> Comparison:
             raise UserError(f"{settings.resume} compares {what.arms[0]}, not {settings.policy}: name that policy")
         _refuse_other(settings, what, settings.resume)
         anew = {name: settings.config.get(name) for name in _RENEWABLE if name in settings.given}
-        return what.model_copy(update={"config": what.config | anew})
+        against = _resolved(settings.against) if settings.against else what.against
+        return what.model_copy(update={"config": what.config | anew, "against": against})
     for arm in settings.arms:
-        make_policy(arm)
+        # One that asks a model is made within a run, which has the means for it.
+        if crew_of(arm) is None:
+            make_policy(arm)
     chosen = {"level": settings.level, "ids": settings.ids, "filters": list(settings.filters)}
     return Comparison(
         created=utc_now(), suite=settings.suite, arms=settings.arms, seeds=settings.seeds, budget=settings.budget,
-        config={**settings.config, **chosen},
+        config={**settings.config, **chosen}, against=_resolved(settings.against),
     )  # fmt: skip
+
+
+def _resolved(folders: Sequence[Path]) -> tuple[str, ...]:
+    """Paths that still lead there from another folder."""
+    return tuple(str(path.resolve()) for path in folders)
 
 
 def _refuse_other(settings: ComparisonSettings, what: Comparison, folder: Path) -> None:

@@ -31,6 +31,8 @@ class Comparison(Record):
     budget: int
     config: dict[str, Any]
     """Whatever else the suite runs are made with."""
+    against: tuple[str, ...] = ()
+    """Folders of candidates that are judged beside the policies."""
 
 
 @dataclass(frozen=True, slots=True)

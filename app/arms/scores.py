@@ -55,17 +55,19 @@ def searches_of(suite: Path, arm: str, seed: int) -> list[Search]:
 
 
 def costs_of(run: Path) -> Costs:
-    """What each candidate of a run was found to cost when it was screened, in their order."""
+    """What each candidate of a run was found to cost when it was screened, in their order; None for what a later
+    verdict found wrong."""
     with RunStore.open(run, writable=False) as store:
-        return tuple(_costs(store.lines()))
+        return _costs(store.lines())
 
 
-def _costs(outcomes: Iterator[Outcome]) -> Iterator[float | None]:
-    seen: set[str] = set()
+def _costs(outcomes: Iterator[Outcome]) -> Costs:
+    found: dict[str, float | None] = {}
     for outcome in outcomes:
-        if outcome.candidate not in seen:
-            seen.add(outcome.candidate)
-            yield cost_of(outcome)
+        wrong = not outcome.correct and outcome.status != "infrastructure_error"
+        if outcome.candidate not in found or wrong:
+            found[outcome.candidate] = cost_of(outcome)
+    return tuple(found.values())
 
 
 def cost_of(outcome: Outcome) -> float | None:
@@ -76,20 +78,22 @@ def cost_of(outcome: Outcome) -> float | None:
 
 
 def scores(searches: Sequence[Search], at: Sequence[int]) -> dict[str, Score]:
-    """By arm, in the order in which they come. A problem that no arm found anything for is left out."""
+    """By arm, in the order in which they come. A problem that no arm found anything for is left out of the means."""
     best: dict[str, float] = {}
     for one in searches:
         for cost in one.costs:
             if cost is not None:
                 best[one.key] = min(cost, best.get(one.key, math.inf))
     arms = list(dict.fromkeys(one.arm for one in searches))
-    return {arm: _score([one for one in searches if one.arm == arm and one.key in best], best, at) for arm in arms}
+    return {arm: _score([one for one in searches if one.arm == arm], best, at) for arm in arms}
 
 
 def _score(searches: Sequence[Search], best: Mapping[str, float], at: Sequence[int]) -> Score:
     curves: dict[int, list[list[float]]] = {}
     by_problem: dict[str, list[float]] = {}
     for one in searches:
+        if one.key not in best:
+            continue
         curve = _curve(one.costs, best[one.key], at)
         curves.setdefault(one.seed, []).append(curve)
         by_problem.setdefault(one.key, []).append(curve[-1])

@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 from support.command import started
 from support.problems import problem
+from support.slow_search import new_store
 
-from warpsmith.app.arms.against import candidates_in
+from warpsmith.app.arms.against import candidates_in, named
 from warpsmith.app.arms.command import BUDGET_ENDED, ComparisonSettings, run_comparison
-from warpsmith.app.arms.scores import Search, scores
+from warpsmith.app.arms.scores import Search, costs_of, scores
 from warpsmith.app.display import QuietDisplay
 from warpsmith.app.suite.problems import find_problems
 from warpsmith.kernels.errors import UserError
+from warpsmith.kernels.records import Outcome
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -34,6 +36,32 @@ def test_a_score_is_the_best_of_all_over_the_best_so_far() -> None:
     assert found["two"].mean == pytest.approx({1: 0.125, 2: 0.125, 3: 1.0})
     assert found["two"].error == {1: None, 2: None, 3: None}
     assert found["one"].problems == {"a": pytest.approx(0.375)}
+
+
+def test_what_a_full_verdict_finds_wrong_costs_nothing_that_counts(tmp_path: Path) -> None:
+    def told(candidate: str, status: str, us: float) -> Outcome:
+        return Outcome(
+            candidate=candidate, problem_hash="p", status=status, verified_on="emulator:sm_90", estimated_us=us
+        )
+
+    with new_store(tmp_path) as store:
+        for outcome, level in (
+            (told("quick", "screened", 1.0), "screen"), (told("slow", "screened", 4.0), "screen"),
+            (told("lost", "screened", 8.0), "screen"), (told("quick", "wrong", 1.0), "full"),
+            (told("lost", "infrastructure_error", 8.0), "full"), (told("slow", "ok", 4.0), "full"),
+        ):  # fmt: skip
+            store.append_outcome(outcome, level)
+        folder = store.folder
+    assert costs_of(folder) == (None, 4.0, 8.0)
+
+
+def test_folders_of_candidates_have_names_of_their_own(tmp_path: Path) -> None:
+    folders = [str(tmp_path / name) for name in ("x/cand", "y/cand", "x/builtin", "z/hand")]
+    found = named(folders, ("builtin", "random"))
+    assert list(found) == ["x/cand", "y/cand", "x/builtin", "hand"]
+    assert [str(path) for path in found.values()] == folders
+    with pytest.raises(UserError, match="twice"):
+        named([folders[0], folders[0]], ())
 
 
 def test_candidates_are_found_by_name(tmp_path: Path) -> None:
