@@ -52,6 +52,6 @@ def cannot_go_on(problem: SuiteProblem, home: Path, why: str) -> str:
     """What is told of a problem whose run does not let itself be gone on with."""
     what = why.partition(": leave --resume out")[0]
     return (
-        f"{problem.key} is not gone on with, its run is kept: {what}. For this problem alone: mend that and --resume again, or "
-        f"move {home} away to begin it anew"
+        f"{problem.key} is not gone on with, its run is kept: {what}. For this problem alone: mend that and "
+        f"--resume again, or move {home} away to begin it anew"
     )
