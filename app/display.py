@@ -5,6 +5,7 @@ Progress goes to stderr, results to stdout, so that a pipe gets the result alone
 
 from __future__ import annotations
 
+import contextlib
 import json as jsonlib
 import os
 import sys
@@ -59,11 +60,15 @@ class _Base:
         if self._out is not None:
             out, self._out = self._out, None
             sys.stdout.flush()
-            try:
-                out.flush()
-            finally:
-                os.dup2(out.fileno(), 1)
-            out.close()
+            # What could not be printed has been told by the error that ends the command.
+            told = contextlib.suppress(OSError) if error is not None else contextlib.nullcontext()
+            with told:
+                try:
+                    out.flush()
+                finally:
+                    os.dup2(out.fileno(), 1)
+            with told:
+                out.close()
 
     def _print(self, text: str) -> None:
         """A line on the real stdout."""

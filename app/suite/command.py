@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import shutil
 import signal
 import threading
 import time
@@ -15,19 +16,22 @@ from typing import Any
 from warpsmith.app.commit import commit
 from warpsmith.app.cores import default_jobs, usable_cores
 from warpsmith.app.display import Display
-from warpsmith.app.ending import interrupt_code, interrupt_says
+from warpsmith.app.ending import explained, interrupt_code, interrupt_says
 from warpsmith.app.suite.files import write_files
 from warpsmith.app.suite.folder import SuiteFolder
 from warpsmith.app.suite.lanes import Lane, LaneProcess
+from warpsmith.app.suite.order import todo
 from warpsmith.app.suite.presence import FILE, wait_until_gone
 from warpsmith.app.suite.problems import find_problems, parse_choice
 from warpsmith.app.suite.records import SuiteManifest, SuiteProblem
+from warpsmith.app.suite.resume import changed, require_files
 from warpsmith.app.suite.schedule import Schedule
 from warpsmith.app.suite.settings import SuiteSettings, as_before, refuse_early, refuse_other
 from warpsmith.app.suite.show import SuiteRich, Watcher
 from warpsmith.app.suite.wire import Setup
 from warpsmith.app.suite.words import summary_text
-from warpsmith.kernels.errors import EnvironmentError_, UserError
+from warpsmith.app.wording import count
+from warpsmith.kernels.errors import EnvironmentError_, UserError, WarpsmithError
 from warpsmith.kernels.records import SCHEMA_VERSION
 from warpsmith.sandbox.cuda.lock import give_back, take
 from warpsmith.tools.measurement.baseline_records import BaselineFolder
@@ -46,15 +50,21 @@ More = Callable[[Path], tuple[dict[str, Any], str]]
 
 def run_bench(settings: SuiteSettings, display: Display, more: More | None = None) -> int:
     """Runs the command and shows the result; returns the exit code."""
-    refuse_early(settings)
+    if settings.resume is None:
+        refuse_early(settings)
+    fresh = settings.resume is None
     folder, settings = opened(settings)
     where = f"everything finished so far is kept; go on with --resume {folder.folder}"
-    with folder, interrupt_says(where):
+    with folder, _cleared(folder, fresh=fresh), _says_how_to_go_on(folder), interrupt_says(where):
         manifest = folder.manifest()
-        watcher = Watcher(display, len(manifest.problems), [row.status for row in folder.rows.values()])
+        again = {problem.key for problem in todo(folder, manifest, settings.retry)}
+        ended = [row.status for key, row in folder.rows.items() if key not in again]
+        watcher = Watcher(display, len(manifest.problems), ended)
         if isinstance(display, SuiteRich):
             display.watcher = watcher
-        display.phase(f"{len(manifest.problems)} problems in {folder.folder}")
+        for note in changed(manifest, folder.rows, again):
+            watcher.note(note)
+        display.phase(f"{count(len(manifest.problems), 'problem')} in {folder.folder}")
         lanes = _lanes(settings, folder.folder)
         schedule = Schedule(folder, settings, lanes, watcher, str(_baselines(settings)))
         try:
@@ -68,6 +78,29 @@ def run_bench(settings: SuiteSettings, display: Display, more: More | None = Non
         return _exit_code(schedule, summary, heard)
 
 
+@contextlib.contextmanager
+def _cleared(folder: SuiteFolder, *, fresh: bool) -> Iterator[None]:
+    """Takes a new folder away again where an error came before anything was begun: there is nothing to go on with."""
+    try:
+        yield
+    except WarpsmithError:
+        if fresh and not folder.rows and not folder.began_anything():
+            shutil.rmtree(folder.folder, ignore_errors=True)
+        raise
+
+
+@contextlib.contextmanager
+def _says_how_to_go_on(folder: SuiteFolder) -> Iterator[None]:
+    """What the machine lacks is told together with the way on, once something was begun."""
+    try:
+        yield
+    except (OSError, EnvironmentError_) as error:
+        known = error if isinstance(error, EnvironmentError_) else explained(error)
+        if not isinstance(known, EnvironmentError_) or "--resume" in str(known) or not folder.began_anything():
+            raise
+        raise EnvironmentError_(f"{known}; what was finished is kept: --resume {folder.folder}") from error
+
+
 def opened(settings: SuiteSettings) -> tuple[SuiteFolder, SuiteSettings]:
     """A suite run that is gone on with, or a new one with its manifest."""
     if settings.resume is not None:
@@ -75,11 +108,14 @@ def opened(settings: SuiteSettings) -> tuple[SuiteFolder, SuiteSettings]:
         try:
             refuse_other(settings, folder.manifest().config, settings.resume)
             kept = as_before(settings, folder.manifest().config, settings.resume)
+            refuse_early(kept)
             manifest = folder.manifest()
             if settings.targets:
                 manifest = moved(manifest, settings.targets)
             if "max_autotune" in settings.given:
                 manifest = manifest.model_copy(update={"autotuned": tuned(manifest.problems, settings.max_autotune)})
+            command = "rollout" if settings.rollout else "bench"
+            require_files(todo(folder, manifest, settings.retry), settings.resume, command)
             if manifest != folder.manifest():
                 folder.write_manifest(manifest)
             return folder, kept
@@ -108,7 +144,8 @@ def moved(manifest: SuiteManifest, targets: tuple[str, ...]) -> SuiteManifest:
             f"{' '.join(targets)} lacks {len(lacking)} of the suite's problems ({', '.join(lacking[:3])}, ...): name "
             "the same files in their new place, or leave SUITE out"
         )
-    return manifest.model_copy(update={"problems": tuple(found[problem.key] for problem in manifest.problems)})
+    there = (found[problem.key].model_copy(update={"digest": problem.digest}) for problem in manifest.problems)
+    return manifest.model_copy(update={"problems": tuple(there)})
 
 
 def tuned(problems: tuple[SuiteProblem, ...], number: int) -> tuple[str, ...]:
@@ -142,18 +179,18 @@ def _lanes(settings: SuiteSettings, folder: Path) -> list[Lane]:
         raise EnvironmentError_("no usable NVIDIA GPU here: `warpsmith doctor` says why; or leave --gpus out")
     # Without a GPU every lane has emulators that want cores; with one, most lanes wait.
     most = min(len(gpus) * GPU_LANES, usable_cores() * 3 // 4) if on_gpu else min(CPU_LANES, usable_cores() // 2)
-    count = settings.workers or max(1, most)
-    lanes = -(-count // len(gpus))
+    number = settings.workers or max(1, most)
+    lanes = -(-number // len(gpus))
     setup = Setup(
         device=settings.device, arch=settings.arch, seats=settings.seats if on_gpu else 1, lanes=lanes,
         policy=settings.policy, price=settings.price,
         capped=settings.max_cost is not None or settings.problem_max_cost is not None,
-        jobs=max(2, jobs // (lanes * len(gpus))) if on_gpu else max(1, jobs // count),
+        jobs=max(2, jobs // (lanes * len(gpus))) if on_gpu else max(1, jobs // number),
         presence=str((folder / FILE).absolute()),
     )  # fmt: skip
     wait_until_gone(folder / FILE)
     logs = folder / "logs"
-    return [LaneProcess(n, setup, logs / f"lane{n}.log", gpu=gpus[n % len(gpus)]) for n in range(count)]
+    return [LaneProcess(n, setup, logs / f"lane{n}.log", gpu=gpus[n % len(gpus)]) for n in range(number)]
 
 
 def _gpus(settings: SuiteSettings) -> list[str]:
@@ -227,7 +264,7 @@ def _document(folder: SuiteFolder, schedule: Schedule, summary: dict[str, Any]) 
     manifest = folder.manifest()
     return {
         "schema_version": SCHEMA_VERSION, "suite": str(folder.folder), "device": manifest.device,
-        "complete": summary["open"] == 0, "stop": schedule.stop, **summary,
+        "complete": summary["open"] == 0, "stop": schedule.stop, "stuck": schedule.stuck, **summary,
     }  # fmt: skip
 
 

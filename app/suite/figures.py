@@ -146,6 +146,8 @@ def figures(manifest: SuiteManifest, rows: Mapping[str, ProblemRow], baselines: 
         "open": len(group) - len(done),
         "statuses": dict(Counter(row.status for row in done)),
         "labels": labels(done),
+        "not_payable_verified": sum(1 for row in done if row.payable is False and row.status == "verified"),
+        "kernelbench_shared": _shared(group),
         "not_payable": [one.problem.key for one in group if not one.payable],
         "evaluations": sum(row.screened for row in done),
         "full_verdicts": sum(row.full_verdicts for row in done),
@@ -164,6 +166,13 @@ def figures(manifest: SuiteManifest, rows: Mapping[str, ProblemRow], baselines: 
         },
         "reasons": reasons(group),
     }
+
+
+def _shared(group: Sequence[Member]) -> list[str]:
+    """Keys of problems whose level and number another one has as well: files of one number in several folders."""
+    numbered = [one.problem for one in group if one.problem.level is not None and not one.problem.overrides]
+    places = Counter((problem.level, problem.number) for problem in numbered)
+    return [problem.key for problem in numbered if places[problem.level, problem.number] > 1]
 
 
 def _against_all(group: Sequence[Member]) -> dict[str, Any]:

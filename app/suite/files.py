@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from warpsmith.app.suite.figures import BEST, COMPARED, PRECISE, Baselines, Member, figures, members
+from warpsmith.app.suite.folder import RUNS, newest_run
 from warpsmith.app.suite.records import ProblemRow, SuiteManifest
+from warpsmith.app.suite.spent import spent_in
 from warpsmith.tools.measurement.baseline_records import COMPILE, EAGER, MAX_AUTOTUNE, REDUCE_OVERHEAD, BaselineRecord
 from warpsmith.tools.runs.store import room_needed, write_atomically
 
@@ -41,6 +43,8 @@ def write_files(
     """Writes results.csv, summary.json and kernelbench/ anew from what the suite knows; gives the summary."""
     group = members(manifest, rows, baselines)
     summary = figures(manifest, rows, baselines)
+    begun = [newest_run(folder / RUNS / one.problem.key) for one in group if one.row is None]
+    summary["evaluations"] += sum(spent_in(run).screened for run in begun if run is not None)
     with room_needed(folder):
         write_atomically(folder / CSV, csv_text(group, baselines).encode())
         write_atomically(folder / SUMMARY, (json.dumps(summary, indent=1) + "\n").encode())
@@ -108,8 +112,9 @@ def _write_kernelbench(folder: Path, manifest: SuiteManifest, group: Sequence[Me
         problem, row = member.problem, member.row
         if problem.level is None or problem.number is None or problem.overrides or row is None:
             continue
-        levels.setdefault(problem.level, {})[str(problem.number)] = [_entry(folder, row, device)]
-        _copy_kernel(folder, home, member)
+        samples = levels.setdefault(problem.level, {}).setdefault(str(problem.number), [])
+        samples.append(_entry(folder, row, device) | {"sample_id": len(samples)})
+        _copy_kernel(folder, home, member, len(samples) - 1)
     for level, entries in levels.items():
         ordered = dict(sorted(entries.items(), key=lambda item: int(item[0])))
         _write(home / f"level{level}" / "eval_results.json", ordered)
@@ -123,15 +128,17 @@ def _entry(folder: Path, row: ProblemRow, device: str) -> dict[str, Any]:
     """A sample as its evaluation leaves it: milliseconds; -1 where nothing was timed."""
     # Of several candidates one that compiles is enough, as of several samples the best one counts.
     compiled = row.status == "verified" or row.screened > row.failures.get("compile_error", 0)
-    stats = _stats(_own_samples(folder, row), device) if row.status == "verified" else {}
+    # Its analysis knows no other way to leave out what passes trivial answers.
+    counts = row.status == "verified" and row.payable is not False
+    stats = _stats(_own_samples(folder, row), device) if counts else {}
     metadata = {
         "hardware": device or "cpu", "status": row.status, "provenance": row.provenance,
-        "precision_class": row.precision_class, "verified_on": row.verified_on,
+        "precision_class": row.precision_class, "verified_on": row.verified_on, "payable": row.payable,
     }  # fmt: skip
     if row.reason is not None:
         metadata["reason"] = row.reason
     return {
-        "sample_id": 0, "compiled": compiled, "correctness": row.status == "verified", "metadata": metadata,
+        "sample_id": 0, "compiled": compiled, "correctness": counts, "metadata": metadata,
         "runtime": stats.get("mean", -1.0), "runtime_stats": stats,
     }  # fmt: skip
 
@@ -169,14 +176,14 @@ def _timings(group: Sequence[Member], baselines: Baselines, mode: str, device: s
     return found
 
 
-def _copy_kernel(folder: Path, home: Path, member: Member) -> None:
+def _copy_kernel(folder: Path, home: Path, member: Member, sample: int) -> None:
     """The exported ModelNew under the name that its evaluation looks for."""
     row, problem = member.row, member.problem
     if row is None or row.status != "verified" or row.run is None:
         return
     made = folder / row.run / "best" / "model_new.py"
     if made.is_file():
-        name = f"level_{problem.level}_problem_{problem.number}_sample_0_kernel.py"
+        name = f"level_{problem.level}_problem_{problem.number}_sample_{sample}_kernel.py"
         place = home / f"level{problem.level}"
         place.mkdir(parents=True, exist_ok=True)
         write_atomically(place / name, made.read_bytes())

@@ -101,6 +101,21 @@ class SuiteFolder:
         with room_needed(self.folder):
             self._events.append(Event(at=utc_now(), kind=kind, data=data).model_dump_json())
 
+    def began_anything(self) -> bool:
+        """Whether a call has begun any work."""
+        path = self.folder / EVENTS
+        return path.is_file() and path.stat().st_size > 0
+
+    def begun(self) -> frozenset[str]:
+        """Keys of the problems that some call has begun, as the events say."""
+        found = set()
+        for _, line in self._events.numbered():
+            with contextlib.suppress(ValidationError):
+                event = Event.model_validate_json(line)
+                if event.kind == "started":
+                    found.add(str(event.data.get("key")))
+        return frozenset(found)
+
     def home(self, problem: SuiteProblem) -> Path:
         """Where the problem's run folders lie."""
         return self.folder / RUNS / problem.key

@@ -3,6 +3,7 @@ them."""
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import re
 from collections import Counter
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from warpsmith.app.suite.records import SuiteProblem
+from warpsmith.app.suite.resume import digest, file_of
 from warpsmith.kernels.errors import UserError
 
 _LEVEL = re.compile(r"level_?(\d+)", re.IGNORECASE)
@@ -91,7 +93,7 @@ def _of_target(target: str) -> Iterator[SuiteProblem]:
         yield from _of_folder(path)
     elif path.suffix in _LISTS and path.is_file():
         yield from _of_list(path)
-    elif _file_of(target).is_file() or "," not in target:
+    elif file_of(target).is_file() or "," not in target:
         yield _problem(target, {}, where=f"{target}: {missing}")
     else:
         name, overrides = _with_constants(target, where=target)
@@ -129,14 +131,23 @@ def _files(folder: Path) -> list[Path]:
     return sorted(files, key=place)
 
 
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{path} is not UTF-8 ({error.reason} at byte {error.start}): save the list as UTF-8"
+        ) from error
+
+
 def _of_list(path: Path) -> Iterator[SuiteProblem]:
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    for number, line in enumerate(_text(path).splitlines(), 1):
         text = line.split("#", 1)[0].strip()
         if not text:
             continue
         name, overrides = _with_constants(text, where=f"{path}:{number}")
         beside = path.parent / name
-        target = str(beside) if _file_of(str(beside)).exists() else name
+        target = str(beside) if file_of(str(beside)).exists() else name
         yield _problem(target, overrides, where=f"{path}:{number}: {name}: no such file beside the list or here")
 
 
@@ -148,18 +159,20 @@ def _with_constants(text: str, *, where: str) -> tuple[str, dict[str, str]]:
         constant, equals, literal = pair.partition("=")
         if not equals or not literal.strip() or not _IDENTIFIER.fullmatch(constant.strip()):
             raise UserError(f"{where}: {pair!r}: write PATH,NAME=LITERAL with `;` for commas inside")
+        _require_syntax(literal.strip().replace(";", ","), pair, where)
         overrides[constant.strip()] = literal.strip().replace(";", ",")
     return name, overrides
 
 
-def _file_of(target: str) -> Path:
-    """The file of `file.py` or `file.py:callable`."""
-    head, colon, _ = target.rpartition(":")
-    return Path(head) if colon and head.endswith(".py") else Path(target)
+def _require_syntax(literal: str, pair: str, where: str) -> None:
+    try:
+        ast.parse(literal, mode="eval")
+    except (SyntaxError, ValueError) as error:
+        raise UserError(f"{where}: {pair!r}: {literal!r} is no Python literal: write PATH,NAME=LITERAL") from error
 
 
 def _problem(target: str, overrides: dict[str, str], *, where: str) -> SuiteProblem:
-    file = _file_of(target)
+    file = file_of(target)
     if not file.is_file():
         raise UserError(where)
     called = target[len(str(file)) :] if target.startswith(str(file)) else ""
@@ -172,7 +185,7 @@ def _problem(target: str, overrides: dict[str, str], *, where: str) -> SuiteProb
         key += "@" + hashlib.sha256(repr(sorted(overrides.items())).encode()).hexdigest()[:6]
     return SuiteProblem(
         key=re.sub(r"[^A-Za-z0-9_.@-]+", "-", key), path=f"{file.resolve()}{called}", name=name, level=level,
-        number=number, overrides=overrides,
+        number=number, digest=digest(str(file.resolve())), overrides=overrides,
     )  # fmt: skip
 
 

@@ -24,12 +24,14 @@ RowStatus = Literal["verified", "unverified", "not_planned", "refused", "crashed
 class SuiteProblem(Record):
     """One problem of a suite. `key` names it there, its folder and its row."""
 
-    key: str
+    key: str = Field(pattern=r"^[A-Za-z0-9_@-][A-Za-z0-9_.@-]*$")
     path: str
     """Absolute; `module.py:callable` where a callable is meant."""
     name: str
     level: StrictInt | None = None
     number: StrictInt | None = None
+    digest: str | None = None
+    """SHA-256 of its file when the suite was made; None in older suites."""
     overrides: dict[str, str] = Field(default_factory=dict)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -14,10 +13,14 @@ from typing import Literal
 from warpsmith.app.suite.budget import Grant, Purse, Purses
 from warpsmith.app.suite.folder import SuiteFolder
 from warpsmith.app.suite.lanes import Lane, LaneDied
+from warpsmith.app.suite.order import by_state, mixed
+from warpsmith.app.suite.order import todo as todo_of
 from warpsmith.app.suite.records import ProblemRow, SuiteManifest, SuiteProblem
+from warpsmith.app.suite.resume import cannot_go_on
 from warpsmith.app.suite.settings import SuiteSettings
 from warpsmith.app.suite.show import Watcher
 from warpsmith.app.suite.spent import NOTHING, Spent, spent_by_all, spent_on
+from warpsmith.app.suite.waiting import LEAST_READING_S, Hearing, any_of, heard_out
 from warpsmith.app.suite.wire import BaselineJob, Job, Ready, Reply, SearchJob, Told
 from warpsmith.kernels.errors import EnvironmentError_, UserError, WarpsmithError
 from warpsmith.tools.measurement.baseline_records import ALWAYS, MAX_AUTOTUNE
@@ -46,9 +49,12 @@ class Schedule:
     baseline_folder: str
     grace_s: float = GRACE_S
     silence_s: float = SILENCE_S
+    reading_s: float = LEAST_READING_S
     stop: Stop | None = None
     fault: str | None = None
     """What this machine lacks, where that ended it."""
+    stuck: int = 0
+    """Problems whose runs could not be gone on with."""
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _waiting: deque[SuiteProblem] = field(default_factory=deque)
     _purses: Purses = field(default_factory=Purses)
@@ -65,8 +71,8 @@ class Schedule:
     async def run(self) -> None:
         """Until nothing is left to do or something stops it. EnvironmentError_ where the machine gives out."""
         manifest = self.folder.manifest()
-        todo = self._todo(manifest)
-        self._open_purses(manifest)
+        todo = todo_of(self.folder, manifest, self.settings.retry)
+        self._open_purses(manifest, todo)
         timer = asyncio.create_task(self._timer()) if self.settings.minutes is not None else None
         try:
             ready = await self._start(manifest, len(todo) or len(self._unmeasured(manifest)))
@@ -93,21 +99,14 @@ class Schedule:
             for lane in self.lanes:
                 lane.drain()
 
-    def _todo(self, manifest: SuiteManifest) -> list[SuiteProblem]:
-        """Problems without an end, those that were begun first; and those whose end is not taken for the last word."""
-        retried = frozenset(self.settings.retry)
-        rows = self.folder.rows
-        open_ = [p for p in manifest.problems if p.key not in rows or rows[p.key].status in retried]
-        return sorted(open_, key=lambda problem: self.folder.run_of(problem) is None)
-
     def _ordered(self, todo: Sequence[SuiteProblem]) -> Sequence[SuiteProblem]:
         """Mixed where lanes share a GPU, those that were begun first."""
         if not self._on_gpu or len(self.lanes) == 1:
             return todo
-        return sorted(_mixed(todo), key=lambda problem: self.folder.run_of(problem) is None)
+        return by_state(self.folder, mixed(todo))
 
-    def _open_purses(self, manifest: SuiteManifest) -> None:
-        self._begun = {p.key: spent_on(self.folder, p) for p in manifest.problems if p.key not in self.folder.rows}
+    def _open_purses(self, manifest: SuiteManifest, todo: Sequence[SuiteProblem]) -> None:
+        self._begun = {p.key: spent_on(self.folder, p) for p in todo if not self._anew(p)}
         limited = self.settings.max_evaluations is not None or self.settings.max_cost is not None
         spent = [spent_by_all(self.folder, problem) for problem in manifest.problems] if limited else []
         self._purses = Purses(
@@ -186,7 +185,7 @@ class Schedule:
         last: bool = False,
     ) -> None:  # fmt: skip
         """One step of all these problems, in all lanes; in one where it is to have the device to itself."""
-        queue = deque(_mixed(problems))
+        queue = deque(mixed(problems))
         if queue and not self._stopping.is_set():
             self.show.stage(f"{kind} baselines", len(queue))
 
@@ -265,13 +264,18 @@ class Schedule:
                 self.stop = self.stop or grant
                 self._waiting.clear()
                 return None
-            await _any_of(self._settled, self._stopping)
+            await any_of(self._settled, self._stopping)
         return None
+
+    def _anew(self, problem: SuiteProblem) -> bool:
+        """Whether it is searched from the start: a search that came to its end without a result has nothing to go on
+        with."""
+        row = self.folder.rows.get(problem.key)
+        return row is not None and row.status in ("unverified", "verified")
 
     def _job(self, problem: SuiteProblem, grant: Grant, *, last: bool = False) -> SearchJob:
         settings, before = self.settings, self._begun.get(problem.key, NOTHING)
-        retried = problem.key in self.folder.rows and self.folder.rows[problem.key].status != "crashed"
-        run = None if retried else self.folder.run_of(problem)
+        run = None if self._anew(problem) else self.folder.run_of(problem)
         return SearchJob(
             problem=problem, mode=settings.mode, policy=settings.policy, budget=before.screened + grant.evaluations,
             verdicts=settings.verdicts, counters=settings.counters, minutes=settings.problem_minutes,
@@ -297,21 +301,21 @@ class Schedule:
     async def _ask(self, lane: Lane, problem: SuiteProblem, job: Job) -> Reply:
         """The lane's reply. One that dies, goes silent or does not stop when it is told to is replaced."""
         self.show.started(lane, problem, job.kind)
-        heard = [time.monotonic()]
+        hearing = Hearing(job, self.silence_s, self.reading_s)
 
         def tell(told: Told) -> None:
-            heard.append(time.monotonic())
+            hearing.told(told)
             self.show.told(lane, problem, told)
 
         asked = asyncio.create_task(lane.do(job, tell))
         reply, lost = Reply(stopped=True), False
         try:
-            done = await self._heard_out(asked, heard)
+            done = await heard_out(asked, hearing, self._stopping, self.grace_s)
             lost = not done
             if done:
                 reply = asked.result()
             elif not self._stopping.is_set():
-                reply = Reply(failure=f"its process said nothing for {self.silence_s:g} s")
+                reply = self._given_up(problem, hearing)
         except LaneDied as error:
             reply, lost = Reply(failure=f"its process died: {error}"), True
         finally:
@@ -325,21 +329,14 @@ class Schedule:
         self.show.ended(lane)
         return reply
 
-    async def _heard_out(self, asked: asyncio.Task[Reply], heard: Sequence[float]) -> bool:
-        """Whether there is an answer: False after a silence, and a while after the wish to stop."""
-        stopping = asyncio.create_task(self._stopping.wait())
-        try:
-            while not stopping.done():
-                left = heard[-1] + self.silence_s - time.monotonic()
-                if left <= 0:
-                    return asked.done()
-                await asyncio.wait((asked, stopping), timeout=left, return_when=asyncio.FIRST_COMPLETED)
-                if asked.done():
-                    return True
-            await asyncio.wait((asked,), timeout=self.grace_s)
-            return asked.done()
-        finally:
-            stopping.cancel()
+    def _given_up(self, problem: SuiteProblem, hearing: Hearing) -> Reply:
+        """A file that is not read in time is refused; a silence later on is a fault."""
+        if not hearing.reading:
+            return Reply(failure=hearing.why())
+        run = self.folder.run_of(problem)
+        if run is not None:
+            return Reply(stuck=hearing.why())
+        return Reply(row=ProblemRow(key=problem.key, status="refused", reason=hearing.why()))
 
     def _settle(self, problem: SuiteProblem, reply: Reply) -> None:
         """Books what the problem used, and writes its row."""
@@ -359,6 +356,10 @@ class Schedule:
             self.folder.event("ended", key=problem.key, status=row.status)
             self.show.row(problem, row)
             self._count_crashes(row)
+        elif reply.stuck is not None:
+            self.stuck += 1
+            self.folder.event("stuck", key=problem.key, why=reply.stuck)
+            self.show.note(cannot_go_on(problem, self.folder.home(problem), reply.stuck))
         elif reply.short_of_memory:
             self._large.append(problem)
             self.folder.event("short_of_memory", key=problem.key)
@@ -383,18 +384,3 @@ class Schedule:
             key=problem.key, status="crashed", reason=why, screened=used.screened,
             run=str(run.relative_to(self.folder.folder)) if run is not None else None,
         )  # fmt: skip
-
-
-def _mixed(problems: Sequence[SuiteProblem]) -> list[SuiteProblem]:
-    """In an order of chance, the same every time: large ones, which stand side by side, would fill the memory."""
-    return sorted(problems, key=lambda problem: hashlib.sha256(problem.key.encode()).digest())
-
-
-async def _any_of(*events: asyncio.Event) -> None:
-    """Until one of them is set."""
-    waiting = [asyncio.create_task(event.wait()) for event in events]
-    try:
-        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for one in waiting:
-            one.cancel()

@@ -99,6 +99,8 @@ def refuse_early(settings: SuiteSettings) -> None:
     if settings.resume is None and not settings.targets:
         command = "rollout" if settings.rollout else "bench"
         raise UserError(f"name the suite: `warpsmith {command} FOLDER`, or --resume a suite run")
+    if settings.retry and settings.resume is None:
+        raise UserError("--retry takes up again what ended in an earlier call: name that suite run with --resume")
     if settings.gpus and settings.device == "cpu":
         raise UserError("--gpus names GPUs and --device cpu asks for none: leave one out")
     if len(set(settings.gpus)) != len(settings.gpus):

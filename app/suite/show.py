@@ -127,6 +127,8 @@ def row_line(problem: SuiteProblem, row: ProblemRow, done: int, total: int) -> s
         return printable(f"{head} {short_reason(row.reason or '', problem)}".rstrip())
     parts = [_speed(row.time_us.p50 if row.time_us else None, row.estimated_us)]
     parts += [f"{ratio.value:.2f}x {name}" for name, ratio in row.speedup.items()]
+    if row.payable is False:
+        parts.append("not payable")
     parts += [f"{row.provenance} {row.precision_class} {row.family}", f"{row.screened} evaluated, {row.seconds:.0f} s"]
     return printable(f"{head} {'; '.join(part for part in parts if part)}")
 

@@ -25,16 +25,17 @@ NOTHING = Spent()
 def spent_on(folder: SuiteFolder, problem: SuiteProblem) -> Spent:
     """By the run that is gone on with, or was the last."""
     run = folder.run_of(problem)
-    return _spent(run) if run is not None else NOTHING
+    return spent_in(run) if run is not None else NOTHING
 
 
 def spent_by_all(folder: SuiteFolder, problem: SuiteProblem) -> Spent:
     """By every run that was made of the problem."""
-    found = [_spent(run) for run in whole_runs(folder.home(problem))]
+    found = [spent_in(run) for run in whole_runs(folder.home(problem))]
     return Spent(sum(one.screened for one in found), sum(one.cost_usd for one in found))
 
 
-def _spent(run: Path) -> Spent:
+def spent_in(run: Path) -> Spent:
+    """Of one run folder."""
     with RunStore.open(run, writable=False, skip_broken=True) as store:
         screened = len(store.outcomes())
     used = models_used(run)

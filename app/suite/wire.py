@@ -91,6 +91,8 @@ class Reply(Record):
     baselines: tuple[BaselineRecord, ...] = ()
     stopped: bool = False
     """It was told to stop; what it did is kept."""
+    stuck: str | None = None
+    """Why the run that was there cannot be gone on with; nothing of it is given up."""
     short_of_memory: bool = False
     """Another try with the whole device may succeed."""
     failure: str | None = None

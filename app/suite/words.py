@@ -19,6 +19,7 @@ def summary_text(document: Mapping[str, Any]) -> str:
         f"{statuses or 'none has ended'}" + (f", {document['open']} open" if document["open"] else "")
     ]
     lines += _labels(document)
+    lines += _not_counted(document)
     spent = f"  {count(document['evaluations'], 'evaluation')}, {count(document['full_verdicts'], 'full verdict')}"
     parts = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in document["spent_s"].items())
     lines.append(f"{spent}, {document['search_seconds']:.0f} s of search ({parts})")
@@ -35,7 +36,10 @@ def summary_text(document: Mapping[str, Any]) -> str:
             "evaluations": "the evaluations were used up",
             "cost": "the money was spent",
         }
-        told = why.get(str(document["stop"]), "it was stopped")
+        stuck = f"{count(document.get('stuck', 0), 'problem')} could not be gone on with"
+        told = why.get(
+            str(document["stop"]), stuck if document.get("stuck") and not document["stop"] else "it was stopped"
+        )
         lines.append(f"{told}; go on with --resume {suite}")
     lines.append(f"  {suite}/results.csv, summary.json")
     return printable("\n".join(lines))
@@ -50,6 +54,22 @@ def _labels(document: Mapping[str, Any]) -> list[str]:
         for kind in ("provenance", "precision_class", "verified_on")
     ]
     return [f"  {'; '.join(parts)}"]
+
+
+def _not_counted(document: Mapping[str, Any]) -> list[str]:
+    """What is left out of the figures, or of KernelBench's form, and why."""
+    lines = []
+    if number := document["not_payable_verified"]:
+        lines.append(
+            f"  {number} of the verified not payable, so in none of the means: their problems take trivial answers for "
+            "right (summary.json names them: not_payable)"
+        )
+    if shared := document["kernelbench_shared"]:
+        lines.append(
+            "  kernelbench/: several problems share a level and number, and are samples of one there: "
+            + ", ".join(shared[:_KEYS])
+        )
+    return lines
 
 
 def _models(models: Mapping[str, Any] | None) -> list[str]:

@@ -12,6 +12,7 @@ from warpsmith.app.suite.baselines import TimedFirst, measure
 from warpsmith.app.suite.desk import Desk
 from warpsmith.app.suite.folder import newest_run
 from warpsmith.app.suite.records import ModelsUsed, ProblemRow, RowStatus
+from warpsmith.app.suite.waiting import READING
 from warpsmith.app.suite.wire import BaselineJob, Job, Reply, SearchJob
 from warpsmith.app.workbench import Bench
 from warpsmith.kernels.errors import EnvironmentError_, NotYetError, OutOfMemory, UserError, WarpsmithError
@@ -28,8 +29,9 @@ def work(job: Job, desk: Desk, display: Display) -> Reply:
         return measure(job, desk, display)
     bench: Bench | None = None
     try:
-        display.phase("reading")
+        display.phase(READING)
         bench = desk.bench(job.problem.path, job.problem.overrides, job.mode)
+        display.phase("read")
         first = TimedFirst(bench, job.untimed, Path(job.baselines), job.last, display) if job.untimed else None
         with desk.memory(bench, last=job.last) as fits:
             if not fits:
@@ -42,6 +44,9 @@ def work(job: Job, desk: Desk, display: Display) -> Reply:
     except NotYetError as error:
         return Reply(row=_ended(job, bench, "not_planned", str(error)))
     except UserError as error:
+        if job.resume is not None:
+            # What is wrong with a run, or with a file that changed, says nothing of the problem that was searched.
+            return Reply(stuck=str(error).splitlines()[0][:600])
         return Reply(row=_ended(job, bench, "refused", str(error)))
     except EnvironmentError_ as error:
         return Reply(machine=str(error))
