@@ -30,6 +30,8 @@ class Lane:
         self._changed = threading.Condition()
         self._running: list[Turn] = []
         self._one = False
+        self.waiting = 0
+        """How many wait for a turn."""
 
     def narrow(self) -> None:
         """From now on one request at a time."""
@@ -46,7 +48,9 @@ class Lane:
         """Waits for a turn; None where `gave_up` came true before one was had."""
         began = time.monotonic()
         with self._changed:
+            self.waiting += 1
             self._changed.wait_for(lambda: gave_up() or not (self._one and self._running))
+            self.waiting -= 1
             if gave_up():
                 mine = None
             else:
